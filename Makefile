@@ -1,0 +1,43 @@
+# Each target sets up what it needs: on a fresh clone `make demo` or `make test` is the first command.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/installed
+
+.PHONY: setup demo test lint format check bench clean
+
+setup: $(INSTALLED)  ## make .venv and install everything
+
+$(INSTALLED): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "mgformer needs Python 3.11 or newer; set PYTHON=/path/to/python3"; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+demo: setup  ## train on the built-in data and show recommendations
+	$(BIN)/mgformer train demo --model ease --out runs/demo
+	$(BIN)/mgformer recommend runs/demo --user amir-186 --user elif-004 --user bella-787 -k 8
+
+test: setup  ## run the tests
+	$(BIN)/pytest
+
+lint: setup  ## formatting, types, layers, spelling
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/codespell
+
+format: setup  ## rewrite files in the project's style
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+check: lint test  ## what a change must pass
+
+bench: setup  ## ratios against peers and limits, one after another
+	$(BIN)/python -m benchmarks.ranking
+	$(BIN)/python -m benchmarks.reading
+
+clean:
+	rm -rf $(VENV) runs build dist

@@ -1,0 +1,1 @@
+"""Ratios against peers and limits, measured side by side; one command each."""

@@ -1,0 +1,5 @@
+"""python -m mgformer."""
+
+from mgformer.cli import main
+
+main()

@@ -1,0 +1,46 @@
+"""The command line. Only here is anything printed, and only here does the program exit.
+
+Exit codes: 0 done, 2 the user's input is wrong (one line says what), 1 a fault of ours.
+"""
+
+import sys
+
+import typer
+
+from mgformer import __version__
+from mgformer.cli import datasets, evaluate, recommend, train
+from mgformer.cli.console import fail
+from mgformer.errors import MgformerError
+
+app = typer.Typer(
+    name="mgformer",
+    help="Train, compare and use recommenders learned from who interacted with what.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("train")(train.command)
+app.command("evaluate")(evaluate.command)
+app.command("recommend")(recommend.command)
+app.add_typer(datasets.app, name="datasets")
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    version: bool = typer.Option(False, "--version", help="Show the version and exit."),
+) -> None:
+    if version:
+        typer.echo(f"mgformer {__version__}")
+        raise typer.Exit
+
+
+def main() -> None:
+    """Run the command line and turn what goes wrong into a line and an exit code."""
+    try:
+        app()
+    except MgformerError as error:
+        fail(str(error))
+    except BrokenPipeError:
+        # The reader of our output has gone, as `head` does: nothing is wrong.
+        sys.stderr.close()

@@ -1,0 +1,119 @@
+"""mgformer datasets: what there is, what is in it, and how to get it."""
+
+import typer
+
+from mgformer.cli.console import out, print_json, print_table, working
+from mgformer.data import catalog
+from mgformer.data.dataset import Dataset
+
+app = typer.Typer(help="Named datasets: list, show, fetch.", no_args_is_help=True)
+
+
+@app.command("list")
+def list_datasets(
+    as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
+) -> None:
+    """List the datasets of the catalog."""
+    rows = []
+    for name in catalog.names():
+        entry = catalog.entry(name)
+        rows.append(
+            {
+                "dataset": name,
+                "title": entry.title,
+                "users": entry.num_users,
+                "items": entry.num_items,
+                "interactions": entry.num_interactions,
+                "present": catalog.is_present(name),
+            }
+        )
+    if as_json:
+        print_json({"home": str(catalog.data_home()), "datasets": rows})
+        return
+    print_table(
+        ["dataset", "users", "items", "interactions", "present"],
+        [
+            [str(row["dataset"]), *(f"{row[c]:,}" for c in ("users", "items", "interactions"))]
+            + ["yes" if row["present"] else "no"]
+            for row in rows
+        ],
+    )
+    out.print(f"data home: {catalog.data_home()} (set MGFORMER_DATA to change it)", style="dim")
+
+
+@app.command("show")
+def show(
+    name: str = typer.Argument(help="A catalog name, a file or a folder."),
+    as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
+) -> None:
+    """Read a dataset and show its counts and fingerprint."""
+    facts: dict[str, object] = {"dataset": name}
+    if name not in catalog.names() or catalog.is_present(name):
+        with working():
+            facts |= _facts(catalog.open_dataset(name))
+    else:
+        entry = catalog.entry(name)
+        facts |= {
+            "users": entry.num_users,
+            "items": entry.num_items,
+            "interactions": entry.num_interactions,
+            "fingerprint": None,
+            "present": f"no; get it with: mgformer datasets fetch {name}",
+        }
+    if name in catalog.names():
+        entry = catalog.entry(name)
+        facts |= {
+            "title": entry.title,
+            "source": entry.source,
+            "licence": entry.licence,
+            "citation": entry.citation,
+        }
+    if as_json:
+        print_json(facts)
+        return
+    shown = {n: v for n, v in facts.items() if v not in ({}, None)}
+    print_table(["", ""], [[n, _text(v)] for n, v in shown.items()], num_text=2)
+
+
+def _facts(dataset: Dataset) -> dict[str, object]:
+    pairs = dataset.interactions
+    return {
+        "dataset": dataset.name,
+        "users": pairs.num_users,
+        "items": pairs.num_items,
+        "interactions": len(pairs),
+        "duplicates": pairs.duplicates,
+        "density": len(pairs) / (pairs.num_users * pairs.num_items),
+        "times": pairs.times is not None,
+        "names": dataset.item_names is not None,
+        "parts": {part: len(p) for part, p in (dataset.parts or {}).items()},
+        "fingerprint": dataset.fingerprint,
+    }
+
+
+@app.command("fetch")
+def fetch(
+    names: list[str] = typer.Argument(help="Catalog names."),
+    as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
+) -> None:
+    """Download datasets into the data home; an interrupted download goes on where it stopped."""
+    with working():
+        folders = {name: str(catalog.fetch(name)) for name in names}
+    if as_json:
+        print_json(folders)
+        return
+    for name, folder in folders.items():
+        out.print(f"{name}: {folder}")
+
+
+def _text(value: object) -> str:
+    match value:
+        case bool():
+            return "yes" if value else "no"
+        case int():
+            return f"{value:,}"
+        case float():
+            return f"{value:.2%}"
+        case dict():
+            return ", ".join(f"{part} {count:,}" for part, count in value.items())
+    return str(value)

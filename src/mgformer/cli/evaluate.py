@@ -1,0 +1,76 @@
+"""mgformer evaluate: measure a trained recommender again, or against another."""
+
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from mgformer.bundle import Bundle, load_bundle
+from mgformer.cli.console import out, print_json, print_table, working
+from mgformer.cli.train import show_metrics, summary
+from mgformer.config import build_config
+from mgformer.errors import BundleError
+from mgformer.pipeline import evaluate_part
+from mgformer.ranking.significance import paired_test
+
+
+def command(
+    run: Path = typer.Argument(help="Folder of a trained recommender."),
+    against: Path | None = typer.Option(
+        None, help="Another run on the same split: a paired significance test over its users."
+    ),
+    as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
+) -> None:
+    """Measure a trained recommender on the held-out pairs it was saved with."""
+    with working():
+        bundle = load_bundle(run)
+        options = build_config(bundle.record["config"], str(run)).evaluation
+        test = evaluate_part(bundle.scorer, bundle, "test", options)
+        # After a refit validation pairs are training pairs; the recorded figures are the honest ones.
+        valid = (
+            evaluate_part(bundle.scorer, bundle, "valid", options) if len(bundle.valid) else None
+        )
+        other = load_bundle(against) if against else None
+    bundle.record["test"] = test.means if test else {}
+    if valid is not None:
+        bundle.record["valid"] = valid.means
+    comparison = compare(bundle, other, run, against) if other and against else None
+    if as_json:
+        extra = {"against": comparison} if comparison else {}
+        print_json({**summary(bundle, run), **extra})
+        return
+    show_metrics(bundle)
+    if comparison:
+        rows = [
+            [name, f"{c['difference']:+.4f}", f"{c['p_value']:.2g}"]
+            for name, c in comparison["metrics"].items()
+        ]
+        print_table(["metric", "difference", "p (paired t-test)"], rows, f"against {against}")
+        out.print(f"over {comparison['users']} users", style="dim")
+
+
+def compare(ours: Bundle, theirs: Bundle, run: Path, against: Path) -> dict[str, Any]:
+    """Return differences and p-values of all per-user metrics that both runs have."""
+    if ours.per_user is None or theirs.per_user is None:
+        empty = run if ours.per_user is None else against
+        raise BundleError(f"{empty}: has no test users; nothing to compare")
+    if ours.record["fingerprint"] != theirs.record["fingerprint"] or not ours.per_user[
+        "user"
+    ].equals(theirs.per_user["user"]):
+        raise BundleError(
+            f"{run} and {against} were tested on different data or users"
+            f" ({ours.record['fingerprint']} and {theirs.record['fingerprint']}, seeds"
+            f" {ours.record['seed']} and {theirs.record['seed']}); train both on one split"
+        )
+    metrics = [c for c in ours.per_user.columns[1:] if c in theirs.per_user.columns]
+    tests = {
+        name: paired_test(ours.per_user[name].to_numpy(), theirs.per_user[name].to_numpy())
+        for name in metrics
+    }
+    return {
+        "run": str(against),
+        "users": len(ours.per_user),
+        "metrics": {
+            name: {"difference": t.difference, "p_value": t.p_value} for name, t in tests.items()
+        },
+    }

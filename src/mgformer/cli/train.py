@@ -1,0 +1,94 @@
+"""mgformer train: from a dataset to a trained recommender on disk."""
+
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from mgformer.bundle import Bundle, check_folder, save_bundle
+from mgformer.cli.console import out, print_json, print_table, working
+from mgformer.config import (
+    DEFAULT_DATASET,
+    DEFAULT_MODEL,
+    build_config,
+    read_config,
+    with_settings,
+)
+from mgformer.models import MODELS
+from mgformer.pipeline import popularity_of, train
+
+SHOWN = ("recall", "ndcg", "precision", "hitrate", "mrr", "map", "coverage", "novelty", "gini")
+
+
+def command(
+    data: str | None = typer.Argument(
+        None, help=f"A file, a folder, or a catalog name.  [default: {DEFAULT_DATASET}]"
+    ),
+    model: str | None = typer.Option(
+        None, help=f"One of {', '.join(sorted(MODELS))}.  [default: {DEFAULT_MODEL}]"
+    ),
+    config: Path | None = typer.Option(None, help="A TOML file that describes the run."),
+    settings: list[str] = typer.Option(
+        [], "--set", metavar="SECTION.OPTION=VALUE", help="Set any option; may be repeated."
+    ),
+    seed: int | None = typer.Option(None, help="Seed of the split and the model.  [default: 0]"),
+    run: Path | None = typer.Option(
+        None, "--out", help="Folder of the trained recommender.  [default: runs/DATASET-MODEL]"
+    ),
+    as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
+) -> None:
+    """Train a model on interactions, evaluate it, and save it.
+
+    Options live in sections: --set split.kind=time, --set data.sep=';', --set model.l2=300.
+    """
+    raw = read_config(config) if config else {}
+    given = {"dataset": data, "seed": seed}
+    raw |= {name: value for name, value in given.items() if value is not None}
+    if model is not None:
+        section = raw.get("model", {})
+        same = isinstance(section, dict) and section.get("name") == model
+        raw["model"] = section if same else {"name": model}
+    described = build_config(with_settings(raw, settings), str(config or "options"))
+    folder = run or Path("runs") / f"{Path(described.dataset).stem}-{described.model_name}"
+    check_folder(folder)
+    with working():
+        bundle = train(described)
+        floor = popularity_of(bundle, described.evaluation)
+        bundle.record["popularity"] = dict(floor)
+        save_bundle(bundle, folder)
+    if as_json:
+        print_json(summary(bundle, folder))
+    else:
+        show_metrics(bundle)
+        out.print(
+            f"saved in {folder}; try: mgformer recommend {folder} --user {bundle.users.values[0]}"
+        )
+
+
+def summary(bundle: Bundle, folder: Path) -> dict[str, Any]:
+    """Return the machine-readable result of a run."""
+    left_out = {"config", "library"}
+    record = {name: value for name, value in bundle.record.items() if name not in left_out}
+    return {**record, "run": str(folder)}
+
+
+def show_metrics(bundle: Bundle) -> None:
+    """Print the metrics of a run beside those of popularity."""
+    record = bundle.record
+    out.print(
+        f"{record['model']} on {record['dataset']} ({record['fingerprint']}), seed {record['seed']}"
+    )
+    out.print(f"protocol: {record['protocol']}", style="dim")
+    test, valid, floor = (record.get(part, {}) for part in ("test", "valid", "popularity"))
+    ks = record["config"]["evaluation"]["ks"]
+    middle = 20 if 20 in ks else ks[-1]
+    rows = []
+    for name in [f"{metric}@{k}" for metric in SHOWN for k in ks]:
+        important = name.startswith(("recall", "ndcg")) or name.endswith(f"@{middle}")
+        if important and (name in test or name in valid):
+            figures = [part.get(name) for part in (test, floor, valid)]
+            rows.append([name, *("–" if f is None else f"{f:.4f}" for f in figures)])
+    if rows:
+        print_table(["metric", "test", "popularity", "validation"], rows)
+    else:
+        out.print("no user has held-out items: nothing to measure")

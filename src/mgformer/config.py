@@ -1,0 +1,132 @@
+"""One run, completely described: composed from the options that live next to the code they govern.
+
+A run is written as TOML and changed with `--set section.option=value`:
+
+    dataset = "yelp2018"
+    seed = 0
+    [data]          # how files are read            data/columns.py
+    [split]         # train, validation, test       data/splits.py
+    [model]         # name = "ease", and its own options
+    [evaluation]    # cut-offs, memory              ranking/evaluation.py
+"""
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationError
+
+from mgformer.data.columns import DataConfig
+from mgformer.data.splits import SplitConfig
+from mgformer.errors import ConfigError, did_you_mean
+from mgformer.models import MODELS
+from mgformer.models.base import ModelConfig
+from mgformer.ranking.evaluation import EvaluationConfig
+
+DEFAULT_DATASET = "demo"
+DEFAULT_MODEL = "gfcf"
+
+
+class RunConfig(BaseModel):
+    """Everything that determines a run."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    dataset: str = DEFAULT_DATASET
+    """A catalog name, a file or a folder."""
+    model_name: str = DEFAULT_MODEL
+    """Which model; written `name` in the section [model]."""
+    seed: int = Field(0, ge=0)
+    """Seed of the split and of everything the model draws."""
+    data: DataConfig = DataConfig()
+    split: SplitConfig = SplitConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+    model: SerializeAsAny[ModelConfig]
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the run as the nested mapping that `build_config` takes."""
+        whole = self.model_dump(mode="json", exclude_none=True)
+        whole["model"] = {"name": whole.pop("model_name"), **whole["model"]}
+        return whole
+
+
+def build_config(raw: Mapping[str, Any], source: str = "config") -> RunConfig:
+    """Check a nested mapping and return the run it describes."""
+    sections = {name: dict(v) if isinstance(v, Mapping) else v for name, v in raw.items()}
+    own = sections.pop("model", {})
+    if not isinstance(own, dict):
+        raise ConfigError(f"{source}: model must be a section, got {own!r}; write model.name=…")
+    name = str(own.pop("name", DEFAULT_MODEL))
+    if name not in MODELS:
+        known = ", ".join(sorted(MODELS))
+        hint = did_you_mean(name, MODELS)
+        raise ConfigError(f"{source}: model.name: unknown model {name!r}{hint} (known: {known})")
+    sections.pop("model_name", None)
+    try:
+        model = MODELS[name].Config.model_validate(own)
+    except ValidationError as error:
+        raise _one_line(error, MODELS[name].Config, source, ("model",), f" of {name}") from None
+    try:
+        return RunConfig(model_name=name, model=model, **sections)
+    except ValidationError as error:
+        raise _one_line(error, RunConfig, source) from None
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """Read a TOML file into a nested mapping."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: no such config file; check the path") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read as TOML: {error}") from None
+
+
+def with_settings(raw: Mapping[str, Any], settings: Iterable[str]) -> dict[str, Any]:
+    """Return `raw` with `section.option=value` assignments applied, in order."""
+    changed = {name: dict(v) if isinstance(v, Mapping) else v for name, v in raw.items()}
+    for setting in settings:
+        path, found, text = setting.partition("=")
+        *sections, option = path.strip().split(".")
+        if not found or not option or len(sections) > 1:
+            raise ConfigError(
+                f"--set {setting!r}: expected section.option=value, such as --set split.kind=time"
+            )
+        place = changed
+        for section in sections:
+            place = place.setdefault(section, {})
+            if not isinstance(place, dict):
+                raise ConfigError(f"--set {setting!r}: {section} is not a section")
+        place[option] = _value(text.strip())
+    return changed
+
+
+def _value(text: str) -> Any:
+    """Read a value as TOML would (true, 3, 0.5, [10, 20]); anything else is text."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _one_line(
+    error: ValidationError,
+    schema: type[BaseModel],
+    source: str,
+    prefix: tuple[str, ...] = (),
+    owner: str = "",
+) -> ConfigError:
+    """Turn the first problem that pydantic found into one line that says where and what to do."""
+    problem = error.errors()[0]
+    location = [str(part) for part in problem["loc"]]
+    where = ".".join([*prefix, *location])
+    if problem["type"] == "extra_forbidden":
+        for part in location[:-1]:
+            field = schema.model_fields[part].annotation
+            schema = field if isinstance(field, type) and issubclass(field, BaseModel) else schema
+        known = [*schema.model_fields]
+        hint = did_you_mean(location[-1], known) or f"; known: {', '.join(known) or 'none'}"
+        return ConfigError(f"{source}: {where}: unknown option{owner}{hint}")
+    message = problem["msg"].removeprefix("Value error, ")
+    return ConfigError(f"{source}: {where}: {message}, got {problem['input']!r}")

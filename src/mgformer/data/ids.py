@@ -1,0 +1,147 @@
+"""External ids and their contiguous numbers.
+
+An id is a string or an integer, as the user's file has it; inside the library it is its position
+among the sorted ids. Sorting makes the numbering independent of the order of rows, and lets a
+lookup be a binary search, so no dictionary is kept.
+"""
+
+import difflib
+from collections.abc import Sequence
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from mgformer.errors import DataError
+
+ExternalId = str | int
+
+
+class Ids:
+    """Distinct external ids in ascending order; the position is the internal number."""
+
+    def __init__(self, values: pl.Series) -> None:
+        assert values.dtype in (pl.String, pl.Int64), values.dtype
+        self.values = values
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Ids) and self.values.equals(other.values)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def are_text(self) -> bool:
+        """Whether ids are strings rather than integers."""
+        return self.values.dtype == pl.String
+
+    def decode(self, numbers: NDArray[np.integer] | Sequence[int]) -> pl.Series:
+        """Return the external ids of internal numbers."""
+        return self.values.gather(pl.Series(np.asarray(numbers, dtype=np.int64)))
+
+    def encode(self, ids: pl.Series | Sequence[ExternalId]) -> NDArray[np.int32]:
+        """Return the internal numbers of external ids, -1 where an id is unknown.
+
+        Integers given as text are understood, since ids come as text from a command line or a URL.
+        """
+        if isinstance(ids, pl.Series):
+            wanted = ids
+        else:
+            wanted = pl.Series([str(i) for i in ids], dtype=pl.String)
+        wanted = wanted.cast(self.values.dtype, strict=False)
+        if not len(self) or not len(wanted):
+            return np.full(len(wanted), -1, dtype=np.int32)
+        if self.are_text:
+            table = pl.DataFrame({"id": self.values}).with_row_index("number")
+            asked_for = pl.DataFrame({"id": wanted})
+            found = asked_for.join(table, on="id", how="left", maintain_order="left")
+            return found["number"].cast(pl.Int32).fill_null(-1).to_numpy()
+        known = self.values.to_numpy()
+        asked = wanted.fill_null(0).to_numpy()
+        places = np.minimum(np.searchsorted(known, asked), len(known) - 1)
+        hit = (known[places] == asked) & wanted.is_not_null().to_numpy()
+        return np.where(hit, places, -1).astype(np.int32)
+
+    def closest(self, wanted: ExternalId, most: int = 3) -> list[str]:
+        """Return known ids that resemble `wanted`, best first."""
+        text = str(wanted)
+        if not len(self):
+            return []
+        # difflib is quadratic: of a large table only ids sharing a beginning or end are compared.
+        known = self.values.cast(pl.String)
+        if len(known) > 5_000:
+            near = known.str.starts_with(text[:3]) | known.str.ends_with(text[-3:])
+            known = known.filter(near).head(5_000)
+        return difflib.get_close_matches(text, known.to_list(), n=most, cutoff=0.5)
+
+
+def number(column: pl.Series) -> tuple[Ids, NDArray[np.int32]]:
+    """Return the ids of a column in ascending order and each row's number among them."""
+    if column.null_count():
+        row = column.is_null().arg_true()[0]
+        raise DataError(f"row {row}: got no {column.name} id, expected an id in every row")
+    if column.dtype.is_integer():
+        return _number_integers(column.cast(pl.Int64))
+    if isinstance(column.dtype, pl.String | pl.Categorical | pl.Enum):
+        return _number_text(column.cast(pl.String))
+    raise DataError(f"ids must be text or whole numbers, got a column of {column.dtype}")
+
+
+def _number_text(column: pl.Series) -> tuple[Ids, NDArray[np.int32]]:
+    """Number strings through their hashes, three times as fast as a join or a categorical."""
+    num_distinct: int = column.to_frame().select(pl.first().approx_n_unique()).item()
+    for seed in range(8):
+        hashes = column.hash(seed=seed).to_numpy()
+        groups, examples = _group_equal(hashes, bits=num_distinct.bit_length() + 2)
+        names = column.gather(examples)
+        # Two strings with one hash of 64 bits are all but impossible, and found here if they occur.
+        if (names.gather(groups) == column).all():
+            break
+    else:
+        raise AssertionError("strings kept colliding under eight hash functions")
+    order = names.arg_sort().to_numpy()
+    rank = np.empty(len(order), dtype=np.int32)
+    rank[order] = np.arange(len(order), dtype=np.int32)
+    return Ids(names.gather(order).rename("id")), rank[groups]
+
+
+def _group_equal(
+    hashes: NDArray[np.uint64], bits: int
+) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """Return a group number per row, equal for equal hashes, and one row of each group.
+
+    A hash table of 2^bits slots filled by whole arrays: the last row to write a slot owns it,
+    rows of other hashes in that slot go on to the next round with their hashes stirred.
+    """
+    groups = np.empty(len(hashes), dtype=np.int32)
+    examples = [np.empty(0, dtype=np.int64)]
+    left, num_groups = np.arange(len(hashes)), 0
+    while len(left):
+        slots = (hashes >> np.uint64(64 - bits)).view(np.int64)
+        owner = np.full(1 << bits, -1, dtype=np.int32)
+        owner[slots] = np.arange(len(left), dtype=np.int32)
+        used = np.flatnonzero(owner >= 0)
+        owned_hash = np.zeros(1 << bits, dtype=np.uint64)
+        owned_hash[used] = hashes[owner[used]]
+        group = np.zeros(1 << bits, dtype=np.int32)
+        group[used] = np.arange(num_groups, num_groups + len(used), dtype=np.int32)
+        groups[left] = group[slots]
+        examples.append(left[owner[used]])
+        num_groups += len(used)
+        homeless = np.flatnonzero(owned_hash[slots] != hashes)
+        left = left[homeless]
+        hashes = hashes[homeless] * np.uint64(0x9E3779B97F4A7C15)
+    return groups, np.concatenate(examples)
+
+
+def _number_integers(column: pl.Series) -> tuple[Ids, NDArray[np.int32]]:
+    distinct = column.unique().sort()
+    known, values = distinct.to_numpy(), column.to_numpy()
+    # Dense ranges, the usual case, are looked up in a table; sparse ones by binary search.
+    if len(known) and known[-1] - known[0] < 8 * len(values) + 1_000_000:
+        table = np.empty(int(known[-1] - known[0]) + 1, dtype=np.int32)
+        table[known - known[0]] = np.arange(len(known), dtype=np.int32)
+        return Ids(distinct.rename("id")), table[values - known[0]]
+    return Ids(distinct.rename("id")), np.searchsorted(known, values).astype(np.int32)

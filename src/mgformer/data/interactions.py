@@ -1,0 +1,215 @@
+"""The table everything starts from: who interacted with what.
+
+Columns go in, contiguous numbers in CSR order come out. Shapes: U users, I items, E pairs.
+"""
+
+import hashlib
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import polars as pl
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from mgformer.data.ids import Ids, number
+from mgformer.errors import DataError
+
+log = logging.getLogger("mgformer")
+
+
+@dataclass(frozen=True, eq=False)
+class Interactions:
+    """Distinct (user, item) pairs, ordered by user and then by item.
+
+    Parts of a split share `users` and `items`, so a number means the same in all of them.
+    """
+
+    users: Ids
+    items: Ids
+    indptr: NDArray[np.int64]
+    """[U + 1] where each user's pairs begin and end."""
+    indices: NDArray[np.int32]
+    """[E] item of each pair, ascending within a user."""
+    times: NDArray[np.int64] | NDArray[np.float64] | None = None
+    """[E] when, in any unit that grows; the latest of merged duplicates."""
+    weights: NDArray[np.float32] | None = None
+    """[E] how much; the sum over merged duplicates."""
+    duplicates: int = 0
+    """Rows of the source that repeated a pair and were merged into it."""
+
+    @classmethod
+    def from_frame(cls, frame: pl.DataFrame) -> "Interactions":
+        """Build from columns `user`, `item` and optionally `time`, `weight`."""
+        users, rows = number(frame["user"])
+        items, columns = number(frame["item"])
+        times = frame["time"].to_numpy() if "time" in frame.columns else None
+        weights = frame["weight"].cast(pl.Float32).to_numpy() if "weight" in frame.columns else None
+        return cls.from_numbers(users, items, rows, columns, times, weights)
+
+    @classmethod
+    def from_arrays(
+        cls,
+        users: Sequence[str | int] | NDArray[np.generic],
+        items: Sequence[str | int] | NDArray[np.generic],
+        times: Sequence[float] | NDArray[np.generic] | None = None,
+        weights: Sequence[float] | NDArray[np.generic] | None = None,
+    ) -> "Interactions":
+        """Build from plain arrays or lists of equal length."""
+        columns = {"user": users, "item": items, "time": times, "weight": weights}
+        lengths = {name: len(values) for name, values in columns.items() if values is not None}
+        if len(set(lengths.values())) > 1:
+            raise DataError(f"columns differ in length: {lengths}; give one value per interaction")
+        try:
+            given = {name: values for name, values in columns.items() if values is not None}
+            frame = pl.DataFrame(given, strict=True)
+        except TypeError as error:
+            raise DataError(
+                f"ids of mixed types: {error}; make them all text or all whole numbers"
+            ) from None
+        return cls.from_frame(frame)
+
+    @classmethod
+    def from_numbers(
+        cls,
+        users: Ids,
+        items: Ids,
+        rows: NDArray[np.int32],
+        columns: NDArray[np.int32],
+        times: NDArray[np.int64] | NDArray[np.float64] | None = None,
+        weights: NDArray[np.float32] | None = None,
+    ) -> "Interactions":
+        """Build from numbered pairs in any order, merging duplicates."""
+        width = max(len(items), 1)
+        keys = rows.astype(np.int64) * width + columns
+        order = None
+        if times is None and weights is None:
+            keys.sort()
+        else:
+            keys, order = _sorted_with_order(keys, highest=len(users) * width)
+        first = np.empty(len(keys), dtype=bool)
+        first[:1] = True
+        np.not_equal(keys[1:], keys[:-1], out=first[1:])
+        starts = np.flatnonzero(first)
+        if order is not None and len(starts):
+            times = None if times is None else np.maximum.reduceat(times[order], starts)
+            weights = None if weights is None else np.add.reduceat(weights[order], starts)
+        merged = len(keys) - len(starts)
+        if merged:
+            log.info("merged %d duplicate pairs of %d rows", merged, len(keys))
+        keys = keys[starts]
+        counts = np.bincount(keys // width, minlength=len(users))
+        indptr = np.concatenate([[0], np.cumsum(counts)])
+        return cls(users, items, indptr, (keys % width).astype(np.int32), times, weights, merged)
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    @property
+    def num_users(self) -> int:
+        return len(self.users)
+
+    @property
+    def num_items(self) -> int:
+        return len(self.items)
+
+    @cached_property
+    def rows(self) -> NDArray[np.int32]:
+        """[E] user of each pair."""
+        return np.repeat(np.arange(self.num_users, dtype=np.int32), np.diff(self.indptr))
+
+    @cached_property
+    def matrix(self) -> sp.csr_array:
+        """[U, I] the binary interaction matrix R, float32 with int32 indices."""
+        ones = np.ones(len(self), dtype=np.float32)
+        shape = (self.num_users, self.num_items)
+        return sp.csr_array((ones, self.indices, self.indptr.astype(np.int32)), shape=shape)
+
+    def subset(self, keep: NDArray[np.bool_]) -> "Interactions":
+        """Return the pairs where `keep` is true, with the same ids."""
+        counts = np.bincount(self.rows[keep], minlength=self.num_users)
+        return replace(
+            self,
+            indptr=np.concatenate([[0], np.cumsum(counts)]),
+            indices=self.indices[keep],
+            times=None if self.times is None else self.times[keep],
+            weights=None if self.weights is None else self.weights[keep],
+            duplicates=0,
+        )
+
+    def union(self, other: "Interactions") -> "Interactions":
+        """Return the pairs of both; they must share ids and have no pair in common."""
+        assert self.users == other.users
+        assert self.items == other.items
+        both = [(self.times, other.times), (self.weights, other.weights)]
+        times, weights = (
+            None if a is None or b is None else np.concatenate([a, b]) for a, b in both
+        )
+        rows = np.concatenate([self.rows, other.rows])
+        indices = np.concatenate([self.indices, other.indices])
+        merged = Interactions.from_numbers(self.users, self.items, rows, indices, times, weights)
+        assert merged.duplicates == 0
+        return merged
+
+    def items_of(self, user: int) -> NDArray[np.int32]:
+        """Return the items of one user, ascending."""
+        return self.indices[self.indptr[user] : self.indptr[user + 1]]
+
+    def core(self, k: int) -> "Interactions":
+        """Return the k-core: drop users and items with fewer than `k` pairs until none is left.
+
+        Ids that lose all their pairs are dropped too.
+        """
+        keep = np.ones(len(self), dtype=bool)
+        while True:
+            user_degrees = np.bincount(self.rows[keep], minlength=self.num_users)
+            item_degrees = np.bincount(self.indices[keep], minlength=self.num_items)
+            still = keep & (user_degrees[self.rows] >= k) & (item_degrees[self.indices] >= k)
+            if still.sum() == keep.sum():
+                return self.subset(keep).compact()
+            keep = still
+
+    def compact(self) -> "Interactions":
+        """Return the same pairs without users and items that have none."""
+        users, rows = np.unique(self.rows, return_inverse=True)
+        items, columns = np.unique(self.indices, return_inverse=True)
+        return replace(
+            Interactions.from_numbers(
+                Ids(self.users.decode(users)),
+                Ids(self.items.decode(items)),
+                rows.astype(np.int32),
+                columns.astype(np.int32),
+                self.times,
+                self.weights,
+            ),
+            duplicates=self.duplicates,
+        )
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Counts and a hash of ids and pairs: equal exactly for equal data, in any row order."""
+        digest = hashlib.sha256()
+        for ids in (self.users, self.items):
+            text = ids.values.cast(pl.String)
+            digest.update(text.str.len_bytes().to_numpy().astype("<u4").tobytes())
+            digest.update("".join(text).encode())
+        digest.update(self.indptr.astype("<i8").tobytes())
+        digest.update(self.indices.astype("<i4").tobytes())
+        return f"{self.num_users}x{self.num_items}-{len(self)}-{digest.hexdigest()[:12]}"
+
+
+def _sorted_with_order(
+    keys: NDArray[np.int64], highest: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the keys in ascending order and the position each came from, the first one first."""
+    bits = len(keys).bit_length()
+    if highest.bit_length() + bits > 63:
+        order = np.argsort(keys, kind="stable")
+        return keys[order], order
+    # Position and key in one number: sorting values is several times as fast as sorting positions.
+    packed = keys << bits
+    packed |= np.arange(len(keys))
+    packed.sort()
+    return packed >> bits, packed & ((1 << bits) - 1)

@@ -1,0 +1,214 @@
+"""Train, validation and test parts of a dataset.
+
+Every split is a function of the pairs, its options and a generator: the same seed gives the same
+parts. The parts are disjoint and together complete, and train keeps at least one item of every
+user who is ranked (held-out users keep theirs in `history` instead).
+"""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from mgformer.data.dataset import Dataset
+from mgformer.data.interactions import Interactions
+from mgformer.errors import DataError
+
+log = logging.getLogger("mgformer")
+
+TRAIN, VALID, TEST, HISTORY = range(4)
+
+
+class SplitConfig(BaseModel):
+    """How a dataset is divided."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    kind: Literal["auto", "ratio", "last", "time", "users", "given"] = "auto"
+    """ratio: at random per user (the paper's protocol); last: each user's last items; time: one
+    moment for all; users: whole users held out; given: the parts of the dataset as they come;
+    auto: given if the dataset has parts, else ratio."""
+    valid: float = Field(0.1, ge=0, lt=1)
+    """Share of validation: of a user's items, of all interactions, or of users. With `last` it is
+    one item, or none if 0; given parts without validation take it from train, per user."""
+    test: float = Field(0.1, ge=0, lt=1)
+    """Share of test, likewise."""
+    history: float = Field(0.5, gt=0, lt=1)
+    """With `users`: share of a held-out user's items by which the model gets to know the user."""
+    refit: bool = False
+    """Train again on train and validation together, with what was selected, before the test."""
+
+    @model_validator(mode="after")
+    def _leaves_something_to_train(self) -> "SplitConfig":
+        if self.valid + self.test >= 1:
+            raise ValueError(f"valid + test must be below 1, got {self.valid} + {self.test}")
+        if self.refit and self.kind == "users":
+            raise ValueError("refit has no meaning when whole users are held out")
+        return self
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Parts of one dataset; all share its ids."""
+
+    kind: str
+    train: Interactions
+    valid: Interactions
+    test: Interactions
+    history: Interactions | None = None
+    """What held-out users are known by when they are ranked; None if nobody is held out."""
+
+
+def split_dataset(dataset: Dataset, options: SplitConfig, rng: np.random.Generator) -> Split:
+    """Divide a dataset as the options say."""
+    kind = options.kind
+    if kind == "auto":
+        kind = "given" if dataset.parts else "ratio"
+    if kind == "given":
+        if not dataset.parts:
+            raise DataError(
+                f"{dataset.name}: split.kind is given, but the dataset has no train and test parts;"
+                " use a folder with train.* and test.*, or another split.kind"
+            )
+        return _given(dataset.parts, options.valid, rng)
+    pairs = dataset.interactions
+    if kind in ("last", "time") and pairs.times is None:
+        raise DataError(
+            f"{dataset.name}: split.kind={kind} needs times, but there is no time column;"
+            " name it with --set data.time=COLUMN"
+        )
+    if kind == "ratio":
+        labels = _ratio(pairs, options.valid, options.test, rng)
+    elif kind == "last":
+        labels = _last(pairs, options.valid > 0, options.test > 0, rng)
+    elif kind == "time":
+        labels = _time(pairs, options.valid, options.test, rng)
+    else:
+        labels = _users(pairs, options, rng)
+    train, valid, test, history = (pairs.subset(labels == part) for part in range(4))
+    return Split(kind, train, valid, test, history if kind == "users" else None)
+
+
+def held_out_counts(
+    sizes: NDArray[np.int64], valid: float, test: float
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return how many of each user's items go to validation and to test.
+
+    floor(share · n) each, but at least one (test first) while train keeps more than one.
+    """
+    # The small term lets 0.29 · 100 = 28.999999999999996 count as 29.
+    num_valid, num_test = (np.floor(s * sizes + 1e-9).astype(np.int64) for s in (valid, test))
+    train = sizes - num_valid - num_test
+    for share, counts in ((test, num_test), (valid, num_valid)):
+        extra = ((counts == 0) & (train > 1) & (share > 0)).astype(np.int64)
+        counts += extra
+        train -= extra
+    return num_valid, num_test
+
+
+def _ratio(
+    pairs: Interactions, valid: float, test: float, rng: np.random.Generator
+) -> NDArray[np.int8]:
+    place = _places_within_users(pairs, rng.random(len(pairs)))
+    num_valid, num_test = held_out_counts(np.diff(pairs.indptr), valid, test)
+    return _label_tails(pairs, place, num_valid, num_test)
+
+
+def _last(
+    pairs: Interactions, with_valid: bool, with_test: bool, rng: np.random.Generator
+) -> NDArray[np.int8]:
+    sizes = np.diff(pairs.indptr)
+    num_test = (sizes > 1).astype(np.int64) * with_test
+    num_valid = (sizes - num_test > 1).astype(np.int64) * with_valid
+    place = _places_within_users(pairs, _time_order(pairs, rng))
+    return _label_tails(pairs, place, num_valid, num_test)
+
+
+def _time(
+    pairs: Interactions, valid: float, test: float, rng: np.random.Generator
+) -> NDArray[np.int8]:
+    """Cut at two moments; pairs of the same moment stay on the same side.
+
+    A user who appears only after the first cut keeps the earliest pair in train: without it there
+    is nothing to rank this user by.
+    """
+    times = pairs.times
+    assert times is not None
+    ordered = np.sort(times)
+    at = [min(int(len(times) * (1 - share)), len(times) - 1) for share in (valid + test, test)]
+    labels = np.full(len(times), TRAIN, dtype=np.int8)
+    if valid > 0:
+        labels[times >= ordered[at[0]]] = VALID
+    if test > 0:
+        labels[times >= ordered[at[1]]] = TEST
+    first = _places_within_users(pairs, _time_order(pairs, rng)) == 0
+    late = first & (labels != TRAIN)
+    labels[late] = TRAIN
+    if late.any():
+        log.info("%d users appear only after the cut; their first pair stays in train", late.sum())
+    return labels
+
+
+def _users(pairs: Interactions, options: SplitConfig, rng: np.random.Generator) -> NDArray[np.int8]:
+    """Hold out whole users; part of their items is their history, the rest is to be found."""
+    sizes = np.diff(pairs.indptr)
+    able = rng.permutation(np.flatnonzero(sizes > 1))  # one item cannot be both known and asked for
+    num_valid, num_test = (int(len(sizes) * share) for share in (options.valid, options.test))
+    if num_valid + num_test >= len(able):
+        raise DataError(
+            f"cannot hold out {num_valid + num_test} users: only {len(able)} have two items or more"
+        )
+    role = np.full(len(sizes), TRAIN, dtype=np.int8)
+    role[able[:num_valid]] = VALID
+    role[able[num_valid : num_valid + num_test]] = TEST
+    known = np.clip(np.round(sizes * options.history).astype(np.int64), 1, np.maximum(sizes - 1, 1))
+    place = _places_within_users(pairs, rng.random(len(pairs)))
+    labels = role[pairs.rows]
+    labels[(labels != TRAIN) & (place < known[pairs.rows])] = HISTORY
+    return labels
+
+
+def _given(parts: Mapping[str, Interactions], valid: float, rng: np.random.Generator) -> Split:
+    train, test = parts["train"], parts.get("test")
+    test = train.subset(np.zeros(len(train), dtype=bool)) if test is None else test
+    if "valid" in parts:
+        return Split("given", train, parts["valid"], test)
+    labels = _ratio(train, valid, 0.0, rng)
+    return Split("given", train.subset(labels == TRAIN), train.subset(labels == VALID), test)
+
+
+def _places_within_users(pairs: Interactions, keys: NDArray[np.generic]) -> NDArray[np.int64]:
+    """Return each pair's position among its user's pairs when these are sorted by `keys`."""
+    order = np.lexsort((keys, pairs.rows))
+    place = np.empty(len(pairs), dtype=np.int64)
+    place[order] = np.arange(len(pairs)) - np.repeat(pairs.indptr[:-1], np.diff(pairs.indptr))
+    return place
+
+
+def _time_order(pairs: Interactions, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Return each pair's rank in time; what happened at the same moment is ordered at random."""
+    assert pairs.times is not None
+    order = np.lexsort((rng.random(len(pairs)), pairs.times))
+    rank = np.empty(len(pairs), dtype=np.int64)
+    rank[order] = np.arange(len(pairs))
+    return rank
+
+
+def _label_tails(
+    pairs: Interactions,
+    place: NDArray[np.int64],
+    num_valid: NDArray[np.int64],
+    num_test: NDArray[np.int64],
+) -> NDArray[np.int8]:
+    """Give the last places of each user to test, those before them to validation."""
+    sizes = np.diff(pairs.indptr)
+    test_from = (sizes - num_test)[pairs.rows]
+    valid_from = test_from - num_valid[pairs.rows]
+    labels = np.full(len(pairs), TRAIN, dtype=np.int8)
+    labels[place >= valid_from] = VALID
+    labels[place >= test_from] = TEST
+    return labels

@@ -1,0 +1,35 @@
+"""What the library raises.
+
+    MgformerError(ValueError)   the user's input is wrong; the command line exits with 2
+      DataError                 a file, table, id or split
+      ConfigError               an option: unknown, of the wrong type, or impossible
+      BundleError               a trained recommender on disk that cannot be used
+
+A message is one line and says what was got, what was expected, where, and what to do about it.
+Anything else that is raised is a fault of ours (exit code 1).
+"""
+
+import difflib
+from collections.abc import Iterable
+
+
+class MgformerError(ValueError):
+    """The user's input is wrong."""
+
+
+class DataError(MgformerError):
+    """A file, table, id or split cannot be used."""
+
+
+class ConfigError(MgformerError):
+    """An option is unknown, of the wrong type, or impossible."""
+
+
+class BundleError(MgformerError):
+    """A trained recommender on disk cannot be used."""
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return "; did you mean …?" for the known word closest to `word`, or "" if none is close."""
+    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
+    return f"; did you mean {close[0]}?" if close else ""

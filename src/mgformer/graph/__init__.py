@@ -1,0 +1,1 @@
+"""What training pairs say about structure: degrees, adjacency, spectrum."""

@@ -1,0 +1,59 @@
+"""The bipartite graph of users and items, from training pairs only.
+
+Shapes: U users, I items, N = U + I nodes; users are nodes 0…U-1, items U…N-1.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """Degrees and adjacency of R, the [U, I] binary training matrix (CSR, float32, int32)."""
+
+    interactions: sp.csr_array
+
+    @property
+    def num_users(self) -> int:
+        return int(self.interactions.shape[0])
+
+    @property
+    def num_items(self) -> int:
+        return int(self.interactions.shape[1])
+
+    @property
+    def num_nodes(self) -> int:
+        return self.num_users + self.num_items
+
+    @cached_property
+    def user_degrees(self) -> NDArray[np.int64]:
+        """[U] items of each user."""
+        return np.diff(self.interactions.indptr).astype(np.int64)
+
+    @cached_property
+    def item_degrees(self) -> NDArray[np.int64]:
+        """[I] users of each item."""
+        return np.bincount(self.interactions.indices, minlength=self.num_items)
+
+    @cached_property
+    def normalized(self) -> sp.csr_array:
+        """[U, I] D_u^(-1/2) R D_i^(-1/2), the upper right block of the normalised adjacency."""
+        left, right = (inverse_sqrt(d) for d in (self.user_degrees, self.item_degrees))
+        r = self.interactions
+        values = np.repeat(left, self.user_degrees) * right[r.indices]
+        return sp.csr_array((values.astype(np.float32), r.indices, r.indptr), shape=r.shape)
+
+    @cached_property
+    def adjacency(self) -> sp.csr_array:
+        """[N, N] D^(-1/2) A D^(-1/2), symmetric; rows of isolated nodes are zero."""
+        blocks = [[None, self.normalized], [self.normalized.T, None]]
+        return sp.csr_array(sp.block_array(blocks, format="csr", dtype=np.float32))
+
+
+def inverse_sqrt(degrees: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return degrees^(-1/2), 0 where the degree is 0."""
+    return np.where(degrees > 0, 1.0 / np.sqrt(np.maximum(degrees, 1)), 0.0)

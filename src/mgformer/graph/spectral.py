@@ -1,0 +1,138 @@
+"""Truncated singular value decomposition of a large sparse matrix.
+
+Randomised block Krylov iteration (Musco & Musco, NIPS 2015, arXiv:1504.05477): the span of
+Ω, AᵀA Ω, (AᵀA)² Ω, … contains the leading singular vectors to high accuracy after a few steps.
+The block is at least as wide as the rank, so that repeated singular values (those of a graph in
+several pieces) are all found.
+
+Shapes: A is [U, I], k the rank, w the width of the Krylov basis.
+"""
+
+import logging
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from scipy.linalg import eigh
+from torch import Tensor
+
+from mgformer.errors import ConfigError
+from mgformer.graph.products import csr_matmul
+from mgformer.progress import phase
+
+_log = logging.getLogger("mgformer")
+
+
+class TruncatedSVD(NamedTuple):
+    """A ≈ left diag(values) rightᵀ; the entry of largest magnitude of a right vector is positive."""
+
+    left: Tensor  # [U, k] float32, orthonormal columns
+    values: Tensor  # [k] float32, descending
+    right: Tensor  # [I, k] float32, orthonormal columns
+
+
+def truncated_svd(
+    matrix: sp.csr_array,
+    rank: int,
+    rng: np.random.Generator,
+    *,
+    iterations: int = 8,
+    oversampling: int = 8,
+) -> TruncatedSVD:
+    """Return the `rank` largest singular values of a float32 matrix and their vectors.
+
+    Args:
+        matrix: [U, I] CSR.
+        rank: Number of singular values, at most min(U, I).
+        rng: Source of the starting block.
+        iterations: Applications of AᵀA; memory is (U + I)(rank + oversampling)(iterations + 1).
+        oversampling: Columns of the block beyond the rank; more converge faster.
+    """
+    if not 1 <= rank <= min(matrix.shape):
+        raise ConfigError(
+            f"rank: got {rank}, expected 1 to {min(matrix.shape)} for a "
+            f"{matrix.shape[0]} × {matrix.shape[1]} matrix; choose a smaller rank"
+        )
+    # The basis lives on the shorter side, which is cheaper to keep orthogonal.
+    turned = matrix.shape[0] < matrix.shape[1]
+    tall, wide = matrix, matrix.T.tocsr()
+    if turned:
+        tall, wide = wide, tall
+    width = (rank + oversampling) * (iterations + 1)
+    if width >= tall.shape[1]:
+        near, far, values = _exact(tall, wide, rank)
+    else:
+        near, far, values = _krylov(tall, wide, rank, rng, iterations, oversampling)
+    near, far = _orthonormal(near), _orthonormal(far)
+    left, right = (near, far) if turned else (far, near)
+    peaks = right.gather(0, right.abs().argmax(0, keepdim=True))
+    signs = torch.where(peaks < 0, -1.0, 1.0)
+    return TruncatedSVD((left * signs).float(), values.float(), (right * signs).float())
+
+
+def feasible_rank(rank: int, matrix: sp.csr_array) -> int:
+    """Return `rank`, lowered with a warning in the log where the matrix is too small for it."""
+    largest = int(min(matrix.shape))
+    if rank <= largest:
+        return rank
+    _log.warning("rank %d is more than %d × %d data allow; using %d", rank, *matrix.shape, largest)
+    return largest
+
+
+def _exact(tall: sp.csr_array, wide: sp.csr_array, rank: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return short vectors, their images and the values, from the dense Gram matrix."""
+    with phase("svd", 1) as advance:
+        gram = (wide.astype(np.float64) @ tall.astype(np.float64)).toarray()
+        vectors, values = _leading(torch.from_numpy(gram), rank)
+        advance(1)
+    return vectors, csr_matmul(tall, vectors), values
+
+
+def _krylov(
+    tall: sp.csr_array,
+    wide: sp.csr_array,
+    rank: int,
+    rng: np.random.Generator,
+    iterations: int,
+    oversampling: int,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return short vectors, their images and the values, from a block Krylov space."""
+    length, size = tall.shape[1], rank + oversampling
+    basis = torch.empty(length, size * (iterations + 1))
+    images = torch.empty(tall.shape[0], basis.shape[1])
+    block = torch.from_numpy(rng.standard_normal((length, size), dtype=np.float32))
+    gram = torch.zeros(basis.shape[1], basis.shape[1], dtype=torch.float64)
+    with phase("svd", iterations + 2) as advance:
+        for step in range(iterations + 1):
+            start, stop = step * size, (step + 1) * size
+            recent = max(0, start - 2 * size)
+            # A new block overlaps with the last two only, but for rounding: the second pass
+            # removes that, and replaces directions that have run dry.
+            for done in (basis[:, recent:start], basis[:, :start]):
+                block = torch.linalg.qr(block - done @ (done.T @ block)).Q
+            basis[:, start:stop] = block
+            images[:, start:stop] = csr_matmul(tall, block)
+            block = csr_matmul(wide, images[:, start:stop])
+            # Squaring loses half the digits: in float64 that leaves all of float32.
+            for rows in images[:, recent:stop].split(4096):
+                gram[recent:stop, start:stop].addmm_(rows.double().T, rows[:, -size:].double())
+            advance(1)
+        mixture, values = _leading(gram, rank)
+        advance(1)
+    return basis @ mixture.float(), images @ mixture.float(), values
+
+
+def _orthonormal(columns: Tensor) -> Tensor:
+    """Return nearly orthogonal columns made orthonormal, also where they vanish."""
+    directions, triangle = torch.linalg.qr(columns.double())
+    return directions * torch.where(triangle.diagonal() < 0, -1.0, 1.0)
+
+
+def _leading(gram: Tensor, rank: int) -> tuple[Tensor, Tensor]:
+    """Return the leading eigenvectors of a Gram matrix and the roots of their eigenvalues."""
+    largest = (len(gram) - rank, len(gram) - 1)
+    # Only the upper triangle is read.
+    squares, vectors = eigh(gram.numpy(), lower=False, subset_by_index=largest)
+    values = np.sqrt(np.maximum(squares[::-1], 0))
+    return torch.from_numpy(vectors[:, ::-1].copy()), torch.from_numpy(values)

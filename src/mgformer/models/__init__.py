@@ -1,0 +1,20 @@
+"""The models: one table from name to class."""
+
+from mgformer.models.base import Model
+from mgformer.models.floors.ease import EASE
+from mgformer.models.floors.gfcf import GFCF
+from mgformer.models.floors.ials import IALS
+from mgformer.models.floors.itemknn import ItemKNN
+from mgformer.models.floors.popularity import Popularity
+from mgformer.models.floors.puresvd import PureSVD
+from mgformer.models.floors.rp3beta import RP3Beta
+
+MODELS: dict[str, type[Model]] = {
+    "popularity": Popularity,
+    "itemknn": ItemKNN,
+    "rp3beta": RP3Beta,
+    "ease": EASE,
+    "puresvd": PureSVD,
+    "gfcf": GFCF,
+    "ials": IALS,
+}

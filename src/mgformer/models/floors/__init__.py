@@ -1,0 +1,1 @@
+"""Methods without gradient training: the floor of an honest comparison."""

@@ -1,0 +1,39 @@
+"""PureSVD (Cremonesi et al., RecSys 2010): project a history on the leading item factors.
+
+Unseen items are read from the best low-rank approximation of the interaction matrix.
+
+Shapes: U users, I items, F factors; R is [U, I], V is [I, F].
+"""
+
+from typing import cast
+
+import numpy as np
+from pydantic import PositiveInt
+
+from mgformer.graph.bipartite import Graph
+from mgformer.graph.spectral import feasible_rank, truncated_svd
+from mgformer.models.base import Model, ModelConfig
+from mgformer.ranking.scorers import HistoryScorer
+
+
+class PureSVD(Model):
+    """scores(u) = r_u V Vᵀ, with V the leading right singular vectors of R."""
+
+    class Config(ModelConfig):
+        """Options of PureSVD."""
+
+        rank: PositiveInt = 64
+        """Singular vectors kept; lowered to min(users, items) on smaller data."""
+        normalized: bool = False
+        """Take the vectors of D_u^(-1/2) R D_i^(-1/2) instead of R's."""
+
+    def __init__(self, config: ModelConfig, graph: Graph, rng: np.random.Generator) -> None:
+        self.config = cast(PureSVD.Config, config)
+        self.graph = graph
+        self.rng = rng
+
+    def scorer(self) -> HistoryScorer:
+        matrix = self.graph.normalized if self.config.normalized else self.graph.interactions
+        rank = feasible_rank(self.config.rank, matrix)
+        right = truncated_svd(matrix, rank, self.rng).right
+        return HistoryScorer(self.graph.interactions, left=right, right=right)

@@ -1,0 +1,1 @@
+"""From scores to lists, and from lists to numbers."""

@@ -1,0 +1,129 @@
+"""The protocol: what is ranked, what is masked, who counts.
+
+All items are ranked for every user who has held-out items; what the user is already known to have
+is masked, and nothing is sampled. Per-user values are kept, so that two runs can be compared.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from mgformer.data.interactions import Interactions
+from mgformer.ranking import metrics
+from mgformer.ranking.scorers import Scorer
+from mgformer.ranking.topk import top_k
+
+GROUPS = ("unpopular", "normal", "popular")
+GROUP_SHARES = (0.80, 0.15, 0.05)
+"""Shares of the items, from the least to the most popular, as in the SimGCL paper which the
+MGFormer paper follows for its figure."""
+
+
+class EvaluationConfig(BaseModel):
+    """What is measured."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    ks: tuple[int, ...] = (10, 20, 50)
+    """Cut-offs of the lists."""
+    memory_mb: int = Field(256, ge=1)
+    """Bound on the working memory of ranking, in megabytes."""
+
+    @field_validator("ks")
+    @classmethod
+    def _positive(cls, ks: tuple[int, ...]) -> tuple[int, ...]:
+        if not ks or min(ks) < 1:
+            raise ValueError(f"cut-offs must be at least 1, got {list(ks)}")
+        return tuple(sorted(set(ks)))
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """Metrics of one ranking."""
+
+    users: NDArray[np.int64]
+    """[V] the users who count."""
+    values: Mapping[str, NDArray[np.float64]]
+    """metric@k → [V] one value per user."""
+    catalogue: Mapping[str, float]
+    """Coverage, Gini and novelty at each k: of the lists together, not of a user."""
+    groups: Mapping[str, Mapping[str, float]]
+    """group → metric@k → what items of this popularity contribute; groups add up to the mean."""
+
+    @property
+    def means(self) -> dict[str, float]:
+        """metric@k → mean over users, then the catalogue's figures."""
+        return {name: float(v.mean()) for name, v in self.values.items()} | dict(self.catalogue)
+
+
+def evaluate(
+    scorer: Scorer,
+    held_out: Interactions,
+    seen: sp.csr_array,
+    item_degrees: NDArray[np.int64],
+    options: EvaluationConfig = EvaluationConfig(),  # noqa: B008 -- frozen
+) -> Evaluation | None:
+    """Rank all items for the users of `held_out`, masking `seen`; None if nobody has any.
+
+    Args:
+        scorer: The trained recommender.
+        held_out: Pairs to be found.
+        seen: [U, I] pairs not to be recommended.
+        item_degrees: [I] users of each item in train, for novelty and the popularity groups.
+        options: Cut-offs and memory.
+    """
+    users = np.flatnonzero(np.diff(held_out.indptr))
+    if not len(users):
+        return None
+    ks = options.ks
+    ranked = top_k(scorer, users, max(ks), seen=seen, memory_mb=options.memory_mb).items
+    relevant = np.diff(held_out.indptr)[users]
+    hits = _hits(held_out, users, ranked)
+    values = {
+        f"{name}@{k}": formula(hits, relevant, k)
+        for name, formula in metrics.METRICS.items()
+        for k in ks
+    }
+    catalogue = {}
+    for k in ks:
+        shown = ranked[:, :k]
+        catalogue[f"coverage@{k}"] = metrics.coverage(shown, held_out.num_items)
+        catalogue[f"gini@{k}"] = metrics.gini(shown, held_out.num_items)
+        catalogue[f"novelty@{k}"] = metrics.novelty(shown, item_degrees, held_out.num_users)
+    group_of = popularity_groups(item_degrees)
+    groups = {
+        group: {
+            f"{name}@{k}": float(
+                metrics.METRICS[name](hits & (group_of[ranked] == number), relevant, k).mean()
+            )
+            for name in ("recall", "ndcg")
+            for k in ks
+        }
+        for number, group in enumerate(GROUPS)
+    }
+    return Evaluation(users, values, catalogue, groups)
+
+
+def popularity_groups(item_degrees: NDArray[np.int64]) -> NDArray[np.int8]:
+    """Return each item's group number: the least popular 80 % of items, 15 %, and the top 5 %."""
+    order = np.argsort(item_degrees, kind="stable")
+    bounds = np.round(np.cumsum(GROUP_SHARES) * len(order)).astype(np.int64)
+    groups = np.empty(len(order), dtype=np.int8)
+    groups[order] = np.searchsorted(bounds, np.arange(len(order)), side="right").clip(max=2)
+    return groups
+
+
+def _hits(
+    held_out: Interactions, users: NDArray[np.int64], ranked: NDArray[np.int32]
+) -> NDArray[np.bool_]:
+    """Return whether each ranked item is held out for its user; a list's empty places are not."""
+    width = held_out.num_items
+    known = held_out.rows.astype(np.int64) * width + held_out.indices  # ascending
+    asked = users[:, None] * width + ranked
+    places = np.minimum(np.searchsorted(known, asked), len(known) - 1)
+    found: NDArray[np.bool_] = (known[places] == asked) & (ranked >= 0)
+    return found

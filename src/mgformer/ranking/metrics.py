@@ -1,0 +1,110 @@
+"""The formulas, for many users at once.
+
+A user's ranking is a row of hits: whether the item at each rank is one of the user's held-out
+items. n is the number of held-out items, r a rank counted from 1, k the cut-off, h_r the hit at r.
+
+    recall@k         Σ h_r / n
+    capped_recall@k  Σ h_r / min(n, k)            what a list of k could reach counts as 1
+    precision@k      Σ h_r / k                    also where the list is shorter than k
+    hitrate@k        1 if any h_r
+    mrr@k            1 / (rank of the first hit)
+    map@k            Σ h_r · precision@r / n
+    ndcg@k           Σ h_r / log2(r + 1)  divided by  Σ_{r ≤ min(n, k)} 1 / log2(r + 1)
+
+All but capped_recall are trec_eval's definitions. Users without held-out items do not count.
+docs/metrics.md works an example.
+"""
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+Hits = NDArray[np.bool_]  # [U, K], K the length of the lists
+Counts = NDArray[np.int64]  # [U]
+Values = NDArray[np.float64]  # [U]
+
+
+def recall(hits: Hits, relevant: Counts, k: int) -> Values:
+    """Return the share of held-out items found."""
+    return hits[:, :k].sum(1) / relevant
+
+
+def capped_recall(hits: Hits, relevant: Counts, k: int) -> Values:
+    """Return the items found as a share of what a list of k could hold."""
+    return hits[:, :k].sum(1) / np.minimum(relevant, k)
+
+
+def precision(hits: Hits, relevant: Counts, k: int) -> Values:
+    """Return the share of the list that was found."""
+    return hits[:, :k].sum(1) / k
+
+
+def hit_rate(hits: Hits, relevant: Counts, k: int) -> Values:
+    """Return 1 where anything was found."""
+    return hits[:, :k].any(1).astype(np.float64)
+
+
+def reciprocal_rank(hits: Hits, relevant: Counts, k: int) -> Values:
+    """Return one over the rank of the first hit, 0 where there is none."""
+    found = hits[:, :k]
+    return found.any(1) / (found.argmax(1) + 1.0)
+
+
+def average_precision(hits: Hits, relevant: Counts, k: int) -> Values:
+    """Return the mean over held-out items of the precision at their ranks."""
+    found = hits[:, :k]
+    ranks = np.arange(1, found.shape[1] + 1)
+    return (found * found.cumsum(1) / ranks).sum(1) / relevant
+
+
+def ndcg(hits: Hits, relevant: Counts, k: int) -> Values:
+    """Return the discounted gain as a share of the best there could be."""
+    return (hits[:, :k] * discounts(hits.shape[1])[:k]).sum(1) / ideal_gain(relevant, k)
+
+
+def discounts(length: int) -> NDArray[np.float64]:
+    """Return 1 / log2(r + 1) for ranks r = 1 … length."""
+    return 1.0 / np.log2(np.arange(2, length + 2))
+
+
+def ideal_gain(relevant: Counts, k: int) -> Values:
+    """Return the gain of a list that begins with all held-out items."""
+    return np.cumsum(discounts(k))[np.minimum(relevant, k) - 1]
+
+
+METRICS: Mapping[str, Callable[[Hits, Counts, int], Values]] = {
+    "recall": recall,
+    "ndcg": ndcg,
+    "precision": precision,
+    "hitrate": hit_rate,
+    "mrr": reciprocal_rank,
+    "map": average_precision,
+    "capped_recall": capped_recall,
+}
+
+
+def coverage(items: NDArray[np.int32], num_items: int) -> float:
+    """Return the share of the catalogue that is recommended to anybody; -1 is no item."""
+    return len(np.unique(items[items >= 0])) / num_items
+
+
+def gini(items: NDArray[np.int32], num_items: int) -> float:
+    """Return how unequally the catalogue is shown: 0 all alike, towards 1 always the same few."""
+    shown = np.sort(np.bincount(items[items >= 0], minlength=num_items))
+    total = shown.sum()
+    if total == 0:
+        return 0.0
+    ranks = np.arange(1, num_items + 1)
+    return float((2 * ranks - num_items - 1) @ shown / (num_items * total))
+
+
+def novelty(items: NDArray[np.int32], item_degrees: Counts, num_users: int) -> float:
+    """Return the mean self-information -log2(share of users who have it) of what is shown.
+
+    An item that nobody has is taken as one that one user has.
+    """
+    shown = items[items >= 0]
+    if not len(shown):
+        return 0.0
+    return float(-np.log2(np.maximum(item_degrees[shown], 1) / num_users).mean())

@@ -1,0 +1,132 @@
+"""What a trained model amounts to: something that scores every item for a user.
+
+Two kinds serve all models. `DotScorer` is two matrices; `HistoryScorer` multiplies a user's
+history by an item-item matrix. Ranking, evaluation, the bundle and serving see nothing else.
+
+Shapes: U users, I items, D channels, F factors, B users asked for.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+
+
+class Scorer(ABC):
+    """Scores of all items, for users known by number."""
+
+    kind: ClassVar[str]
+
+    @property
+    @abstractmethod
+    def num_users(self) -> int:
+        """Users that can be scored."""
+
+    @property
+    @abstractmethod
+    def num_items(self) -> int:
+        """Items that are scored."""
+
+    @abstractmethod
+    def scores(self, users: Tensor) -> Tensor:
+        """Return [B, I] float32 scores; a user's row does not depend on who else is asked for."""
+
+    @abstractmethod
+    def fold_in(self, histories: sp.csr_array) -> "Scorer":
+        """Return a scorer for other users, known only by their [U', I] histories."""
+
+
+@dataclass(frozen=True, eq=False)
+class DotScorer(Scorer):
+    """score(u, i) = users[u] · items[i]."""
+
+    kind: ClassVar[str] = "dot"
+    users: Tensor  # [U, D]
+    items: Tensor  # [I, D]
+    unobserved_weight: float = 0.1
+    """Weight of the pairs not seen when a new user is solved for; see `fold_in`."""
+    l2: float = 1e-2
+    """Ridge when a new user is solved for."""
+
+    @property
+    def num_users(self) -> int:
+        return len(self.users)
+
+    @property
+    def num_items(self) -> int:
+        return len(self.items)
+
+    def scores(self, users: Tensor) -> Tensor:
+        # float64 makes a row's float32 result the same whatever the batch it is computed in, but
+        # for cases on a rounding boundary; ranking does not rely on it (see topk.py).
+        return (self.users[users].double() @ self.items.double().T).float()
+
+    def fold_in(self, histories: sp.csr_array) -> "DotScorer":
+        """Solve each new user against the fixed items, as one half-step of implicit ALS.
+
+        Minimises Σ_{i in history} (w·v_i − 1)² + α₀ Σ_{all i} (w·v_i)² + λ (|history| + α₀ I) ‖w‖².
+        """
+        items = self.items.double()
+        shared = self.unobserved_weight * items.T @ items  # [D, D]
+        solved = torch.zeros(histories.shape[0], items.shape[1], dtype=torch.float64)
+        identity = torch.eye(items.shape[1], dtype=torch.float64)
+        for user in range(histories.shape[0]):
+            own = items[histories.indices[histories.indptr[user] : histories.indptr[user + 1]]]
+            ridge = self.l2 * (len(own) + self.unobserved_weight * self.num_items)
+            solved[user] = torch.linalg.solve(own.T @ own + shared + ridge * identity, own.sum(0))
+        return DotScorer(solved.float(), self.items, self.unobserved_weight, self.l2)
+
+
+@dataclass(frozen=True, eq=False)
+class HistoryScorer(Scorer):
+    """scores(u) = h_u W + (h_u L) Rᵀ, with h_u the user's row of the interaction matrix.
+
+    W is an item-item matrix, sparse or dense; L and R are the factors of a low-rank one. Either
+    may be absent.
+    """
+
+    kind: ClassVar[str] = "history"
+    histories: sp.csr_array  # [U, I]
+    weights: sp.csr_array | Tensor | None = None  # [I, I]
+    left: Tensor | None = None  # [I, F]
+    right: Tensor | None = None  # [I, F]
+
+    @property
+    def num_users(self) -> int:
+        return int(self.histories.shape[0])
+
+    @property
+    def num_items(self) -> int:
+        return int(self.histories.shape[1])
+
+    def scores(self, users: Tensor) -> Tensor:
+        rows = self.histories[users.numpy()]
+        total = torch.zeros(rows.shape)
+        if isinstance(self.weights, Tensor):
+            total += _bag(rows, self.weights)
+        elif self.weights is not None:
+            total += torch.from_numpy((rows @ self.weights).toarray())
+        if self.left is not None and self.right is not None:
+            # One product per user keeps a row's bits independent of the batch.
+            folded = _bag(rows, self.left).double()
+            total += (folded @ self.right.double().T).float()
+        return total
+
+    def fold_in(self, histories: sp.csr_array) -> "HistoryScorer":
+        return HistoryScorer(histories, self.weights, self.left, self.right)
+
+
+def _bag(rows: sp.csr_array, table: Tensor) -> Tensor:
+    """Return the sparse-dense product rows @ table, row by row on all threads."""
+    return torch.nn.functional.embedding_bag(
+        torch.from_numpy(rows.indices.astype(np.int64)),
+        table,
+        torch.from_numpy(rows.indptr.astype(np.int64)),
+        mode="sum",
+        per_sample_weights=torch.from_numpy(rows.data.astype(np.float32)),
+        include_last_offset=True,
+    )

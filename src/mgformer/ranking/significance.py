@@ -1,0 +1,28 @@
+"""Whether two rankings of the same users differ by more than chance."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from mgformer.errors import DataError
+
+
+class PairedTest(NamedTuple):
+    """Mean difference over users, with the two-sided p-value of a paired t-test."""
+
+    difference: float
+    p_value: float
+    num_users: int
+
+
+def paired_test(ours: NDArray[np.float64], theirs: NDArray[np.float64]) -> PairedTest:
+    """Compare one metric of two runs, given per user in the same order."""
+    if len(ours) != len(theirs):
+        raise DataError(f"runs rank different users: {len(ours)} and {len(theirs)}")
+    gap = ours - theirs
+    if len(gap) < 2 or not gap.any():
+        # One user, or equal lists: the statistic is 0/0, and nothing can be told apart.
+        return PairedTest(float(gap.mean()), 1.0, len(gap))
+    return PairedTest(float(gap.mean()), float(stats.ttest_rel(ours, theirs).pvalue), len(gap))

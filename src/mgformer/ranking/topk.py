@@ -1,0 +1,241 @@
+"""Exact top-k: every item is scored, seen items are left out, ties go to the smaller item number.
+
+A matrix product gives the scores of a tile of users × items; the few best of each row are found
+through the maxima of blocks of columns, which costs one pass over the tile instead of a sort. The
+product rounds differently for different tile shapes, so the few best (k and some slack) are scored
+again pair by pair in double precision, and ordered by that. A row is accepted only if nothing left
+out could have come in; the rest, which is rows with many equal scores, is sorted in full. So the
+result depends on the model alone, never on tiles, batches or threads.
+
+Shapes: B users of a tile, T items of a tile, n = k + slack candidates, D channels.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from mgformer.errors import ConfigError
+from mgformer.progress import phase
+from mgformer.ranking.scorers import DotScorer, Scorer
+
+SLACK = 4  # candidates beyond k; more makes full sorts rarer and every row dearer
+NUM_BLOCKS = (
+    2048  # blocks of columns whose maxima are compared; measured best between 1,024 and 4,096
+)
+MAX_USERS = 256  # users of a tile: enough to keep the matrix product at full speed
+NOTHING = -torch.inf
+
+
+class TopK(NamedTuple):
+    """The best items of each user, best first; -1 (score -inf) where there are fewer than k."""
+
+    items: NDArray[np.int32]  # [users, k]
+    scores: NDArray[np.float32]  # [users, k]
+
+
+def top_k(
+    scorer: Scorer,
+    users: ArrayLike,
+    k: int,
+    *,
+    seen: sp.csr_array | None = None,
+    candidates: ArrayLike | None = None,
+    memory_mb: int = 256,
+) -> TopK:
+    """Return the `k` best items of each user.
+
+    Args:
+        scorer: The trained recommender.
+        users: Numbers of the users to rank for.
+        k: How many items; may exceed the catalogue.
+        seen: [U, I] pairs never to be returned, indexed like the scorer's users.
+        candidates: Numbers of the items to choose from; all by default.
+        memory_mb: Bound on the working memory, in megabytes.
+    """
+    if k < 1:
+        raise ConfigError(f"k must be at least 1, got {k}")
+    if memory_mb < 1:
+        raise ConfigError(f"memory_mb must be at least 1, got {memory_mb}")
+    asked = np.asarray(users, dtype=np.int64).reshape(-1)
+    choice = None if candidates is None else np.unique(np.asarray(candidates, dtype=np.int64))
+    if choice is not None and seen is not None:
+        seen = sp.csr_array(seen[:, choice])
+    rank = _rank_dot if isinstance(scorer, DotScorer) else _rank_rows
+    items = np.full((len(asked), k), -1, dtype=np.int32)
+    scores = np.full((len(asked), k), -np.inf, dtype=np.float32)
+    width = min(k, scorer.num_items if choice is None else len(choice))
+    if width:
+        with torch.no_grad(), phase("ranking", len(asked)) as advance:
+
+            def keep(start: int, best: Tensor, values: Tensor) -> None:
+                stop = start + len(best)
+                found = best.numpy() if choice is None else choice[best.numpy()]
+                items[start:stop, :width] = np.where(values.isneginf().numpy(), -1, found)
+                scores[start:stop, :width] = values.numpy()
+                advance(len(best))
+
+            rank(scorer, asked, width, seen, choice, memory_mb * 1_000_000, keep)  # type: ignore[arg-type]
+    return TopK(items, scores)
+
+
+Keep = Callable[[int, Tensor, Tensor], None]
+
+
+def _rank_dot(
+    scorer: DotScorer,
+    users: NDArray[np.int64],
+    k: int,
+    seen: sp.csr_array | None,
+    choice: NDArray[np.int64] | None,
+    memory: int,
+    keep: Keep,
+) -> None:
+    items = scorer.items if choice is None else scorer.items[torch.from_numpy(choice)]
+    items = items.float().contiguous()
+    num_items, dim = items.shape
+    n = min(k + SLACK, num_items)
+    # A tile of scores takes half of the memory; the other half is for what is gathered from it.
+    rows = max(1, min(MAX_USERS, len(users), memory // (8 * min(num_items, 16_384))))
+    columns = min(num_items, max(n, memory // (8 * rows)))
+    tile = _Tile(rows, columns)
+    # |fl(u·v) - u·v| <= gamma_D |u||v|; two more roundings cover the comparison in float32.
+    largest = float(items.norm(dim=1).max())
+    unit = (dim + 2) * torch.finfo(torch.float32).eps / 2
+    for start in range(0, len(users), rows):
+        batch = users[start : start + rows]
+        vectors = scorer.users[torch.from_numpy(batch)].float()
+        masked = None if seen is None else _pairs(seen, batch)
+        found: list[tuple[Tensor, Tensor]] = []
+        for left in range(0, num_items, columns):
+            part = items[left : left + columns]
+            scores = tile.view(len(batch), len(part))
+            torch.mm(vectors, part.T, out=scores)
+            if masked is not None:
+                _mask(scores, masked, left)
+            best, values = tile.best(len(batch), len(part), n)
+            found.append((best + left, values))
+        best, values = _merge(found, n)
+        exact = (vectors.double()[:, None, :] * items[best].double()).sum(-1).float()
+        exact = torch.where(values.isneginf(), values, exact)
+        margin = unit * largest * vectors.norm(dim=1)
+        best, exact, unsure = _settle(best, values, exact, k, margin, num_items)
+        for row in unsure.tolist():
+            full = (items.double() @ vectors[row].double()).float()
+            if masked is not None:
+                full[masked[1][masked[0] == row]] = NOTHING
+            exact[row], best[row] = _sort_row(full, k)
+        keep(start, best, exact)
+
+
+def _rank_rows(
+    scorer: Scorer,
+    users: NDArray[np.int64],
+    k: int,
+    seen: sp.csr_array | None,
+    choice: NDArray[np.int64] | None,
+    memory: int,
+    keep: Keep,
+) -> None:
+    """Rank with a scorer whose rows come whole and exact, such as history × item-item matrix."""
+    num_items = scorer.num_items if choice is None else len(choice)
+    n = min(k + SLACK, num_items)
+    rows = max(1, min(MAX_USERS, len(users), memory // (16 * scorer.num_items)))
+    tile = _Tile(rows, num_items)
+    for start in range(0, len(users), rows):
+        batch = users[start : start + rows]
+        scores = tile.view(len(batch), num_items)
+        given = scorer.scores(torch.from_numpy(batch))
+        scores.copy_(given if choice is None else given[:, torch.from_numpy(choice)])
+        if seen is not None:
+            _mask(scores, _pairs(seen, batch), 0)
+        best, values = tile.best(len(batch), num_items, n)
+        nothing = torch.zeros(len(batch))
+        best, exact, unsure = _settle(best, values, values, k, nothing, num_items)
+        for row in unsure.tolist():
+            exact[row], best[row] = _sort_row(scores[row], k)
+        keep(start, best, exact)
+
+
+class _Tile:
+    """A reused buffer of scores, padded so that its columns fall into equal blocks."""
+
+    def __init__(self, rows: int, columns: int) -> None:
+        self.blocks = min(NUM_BLOCKS, columns)
+        self.depth = -(-columns // self.blocks)
+        self.buffer = torch.full((rows, self.depth * self.blocks), NOTHING)
+
+    def view(self, rows: int, columns: int) -> Tensor:
+        """Return the part to write scores to; columns beyond it are set to be never chosen."""
+        self.buffer[:rows, columns:] = NOTHING
+        return self.buffer[:rows, :columns]
+
+    def best(self, rows: int, columns: int, n: int) -> tuple[Tensor, Tensor]:
+        """Return columns and scores of n best per row; none left out scores above the lowest.
+
+        Block b holds the columns b, b + blocks, b + 2 · blocks, …: then the maxima of blocks are
+        maxima of whole vectors. n blocks with the highest maxima contain n best scores, because
+        each of them holds one that is at least the lowest of these maxima.
+        """
+        if n >= self.blocks // 4 or self.depth < 4:
+            values, places = self.buffer[:rows, :columns].topk(min(n, columns), sorted=False)
+            return places, values
+        scores = self.buffer[:rows].view(rows, self.depth, self.blocks)
+        blocks = scores.amax(1).topk(n, sorted=False).indices  # [B, n]
+        inside = scores.gather(2, blocks[:, None, :].expand(rows, self.depth, n))  # [B, depth, n]
+        values, places = inside.view(rows, -1).topk(n, sorted=False)
+        column = places // n * self.blocks + blocks.gather(1, places % n)
+        return column, values
+
+
+def _merge(found: list[tuple[Tensor, Tensor]], n: int) -> tuple[Tensor, Tensor]:
+    """Return the n best of the candidates that several tiles of items brought."""
+    if len(found) == 1:
+        return found[0]
+    best, values = (torch.cat(part, 1) for part in zip(*found, strict=True))
+    values, places = values.topk(n, sorted=False)
+    return best.gather(1, places), values
+
+
+def _settle(
+    best: Tensor, rough: Tensor, exact: Tensor, k: int, margin: Tensor, num_items: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Order candidates by exact score, then by number; say which rows cannot be trusted.
+
+    A row is unsure if an item that is no candidate (its rough score is at most the lowest rough
+    score of a candidate, and off by at most `margin`) could reach the k-th exact score.
+    """
+    order = best.argsort(1)
+    best, ranked = best.gather(1, order), exact.gather(1, order)
+    order = ranked.argsort(dim=1, descending=True, stable=True)[:, :k]
+    best, ranked = best.gather(1, order), ranked.gather(1, order)
+    last = ranked[:, -1]
+    unsure = (rough.amin(1) + margin >= last) & ~last.isneginf()
+    if exact.shape[1] == num_items:
+        unsure = torch.zeros_like(unsure)
+    return best, ranked, unsure.nonzero()[:, 0]
+
+
+def _sort_row(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    values, places = scores.sort(descending=True, stable=True)
+    return values[:k], places[:k]
+
+
+def _pairs(matrix: sp.csr_array, rows: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+    """Return positions within `rows` and columns of all entries of those rows."""
+    starts, stops = matrix.indptr[rows], matrix.indptr[rows + 1]
+    counts = stops - starts
+    place = np.repeat(np.arange(len(rows)), counts)
+    within = np.arange(len(place)) - np.repeat(np.cumsum(counts) - counts, counts)
+    columns = matrix.indices[np.repeat(starts, counts) + within]
+    return torch.from_numpy(place), torch.from_numpy(columns.astype(np.int64))
+
+
+def _mask(scores: Tensor, pairs: tuple[Tensor, Tensor], left: int) -> None:
+    rows, columns = pairs
+    inside = (columns >= left) & (columns < left + scores.shape[1])
+    scores[rows[inside], columns[inside] - left] = NOTHING

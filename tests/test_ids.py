@@ -1,0 +1,74 @@
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mgformer.data.ids import Ids, _group_equal, number
+from mgformer.errors import DataError
+
+texts = st.lists(st.text(min_size=1, max_size=5), min_size=1, max_size=40)
+integers = st.lists(st.integers(-(2**62), 2**62), min_size=1, max_size=40)
+
+
+@given(st.one_of(texts, integers, st.lists(st.integers(0, 5), max_size=40)))
+def test_numbering_round_trips_and_follows_the_sorted_order(values):
+    dtype = pl.String if values and isinstance(values[0], str) else pl.Int64
+    ids, numbers = number(pl.Series("user", values, dtype=dtype))
+    assert ids.values.to_list() == sorted(set(values))
+    assert ids.decode(numbers).to_list() == values
+    assert ids.encode(pl.Series(values, dtype=dtype)).tolist() == numbers.tolist()
+    assert numbers.dtype == np.int32
+
+
+def test_categoricals_are_numbered_like_their_strings():
+    values = pl.Series(["b", "a", "b", "ä"])
+    ids, numbers = number(values.cast(pl.Categorical))
+    assert ids == Ids(pl.Series(["a", "b", "ä"]))
+    assert numbers.tolist() == [1, 0, 1, 2]
+
+
+@given(st.lists(st.integers(0, 2**64 - 1) | st.integers(0, 3), max_size=60), st.integers(1, 6))
+def test_equal_hashes_share_a_group_even_in_a_crowded_table(values, bits):
+    hashes = np.array(values, dtype=np.uint64)
+    groups, examples = _group_equal(hashes, bits)
+    assert len(examples) == len(set(values))
+    assert hashes[examples][groups].tolist() == values
+
+
+@pytest.mark.parametrize("known", [["10", "7", "x"], [7, 10, 12]], ids=["text", "integers"])
+def test_unknown_ids_are_minus_one(known):
+    ids, _ = number(pl.Series(known))
+    found = ids.encode(["10", "nobody", "7"])
+    assert found[1] == -1
+    assert ids.decode(found[[0, 2]]).cast(pl.String).to_list() == ["10", "7"]
+    assert ids.encode([]).tolist() == []
+
+
+def test_integers_are_looked_up_as_text_or_number():
+    ids, _ = number(pl.Series([5, 6]))
+    assert ids.encode(["6"]).tolist() == ids.encode([6]).tolist() == [1]
+    assert not ids.are_text
+
+
+def test_no_ids_know_nobody():
+    ids = Ids(pl.Series([], dtype=pl.String))
+    assert ids.encode(["a"]).tolist() == [-1]
+    assert ids.closest("a") == []
+
+
+def test_closest_ids_are_offered_also_in_a_large_table():
+    ids, _ = number(pl.Series([f"user-{n}" for n in range(6_000)]))
+    assert "user-4711" in ids.closest("user-47111")
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        (pl.Series("user", ["a", None]), "row 1: got no user id"),
+        (pl.Series("user", [1.5]), "got a column of Float64"),
+    ],
+)
+def test_what_cannot_be_an_id_is_refused(column, message):
+    with pytest.raises(DataError, match=message):
+        number(column)

@@ -1,0 +1,134 @@
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mgformer.errors import ConfigError
+from mgformer.ranking import topk
+from mgformer.ranking.scorers import DotScorer, HistoryScorer, Scorer
+from mgformer.ranking.topk import top_k
+from tests.oracles import ranking_by_sorting
+
+
+def dot(num_users: int, num_items: int, dim: int, seed: int, levels: int = 0) -> DotScorer:
+    """Random vectors; with `levels`, small integers, so that most scores are tied."""
+    rng = np.random.default_rng(seed)
+    if levels:
+        users, items = (rng.integers(0, levels, (n, dim)) for n in (num_users, num_items))
+    else:
+        users, items = (rng.standard_normal((n, dim)) for n in (num_users, num_items))
+    return DotScorer(torch.tensor(users).float(), torch.tensor(items).float())
+
+
+def some_pairs(num_users: int, num_items: int, density: float, seed: int) -> sp.csr_array:
+    rng = np.random.default_rng(seed)
+    return sp.csr_array((rng.random((num_users, num_items)) < density).astype(np.float32))
+
+
+def check(scorer: Scorer, k: int, seen: sp.csr_array | None = None, **options: object) -> None:
+    users = np.arange(scorer.num_users)[::-1]
+    found = top_k(scorer, users, k, seen=seen, **options)  # type: ignore[arg-type]
+    candidates = options.get("candidates")
+    expected = ranking_by_sorting(scorer, users, k, seen, candidates)
+    np.testing.assert_array_equal(found.items, expected)
+    assert found.items.shape == (len(users), k)
+    assert ((found.items < 0) == np.isneginf(found.scores)).all()
+
+
+@pytest.mark.parametrize("levels", [0, 2, 4])
+@pytest.mark.parametrize("num_items", [1, 2, 7, 33, 257, 9_001])
+@pytest.mark.parametrize("k", [1, 5, 40])
+def test_equals_a_full_sort_with_ties_by_number(num_items: int, k: int, levels: int) -> None:
+    scorer = dot(33, num_items, 5, seed=num_items + k, levels=levels)
+    check(scorer, k, some_pairs(33, num_items, 0.2, seed=k))
+
+
+@pytest.mark.parametrize("levels", [0, 3])
+def test_blocks_and_tiles_are_exercised(levels: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topk, "NUM_BLOCKS", 64)
+    monkeypatch.setattr(topk, "MAX_USERS", 7)
+    scorer = dot(33, 1_000, 6, seed=1, levels=levels)
+    seen = some_pairs(33, 1_000, 0.1, seed=2)
+    check(scorer, 10, seen)
+    check(scorer, 10, seen, candidates=np.arange(3, 900, 7))
+
+
+@pytest.mark.parametrize("levels", [0, 2])
+def test_tiles_of_items_do_not_change_the_result(
+    levels: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scorer = dot(20, 70_001, 8, seed=3, levels=levels)
+    seen = some_pairs(20, 70_001, 0.01, seed=4)
+    whole = top_k(scorer, np.arange(20), 20, seen=seen)
+    for memory_mb in (1, 2, 5, 2_000):
+        for rows in (1, 3, 256):
+            monkeypatch.setattr(topk, "MAX_USERS", rows)
+            part = top_k(scorer, np.arange(20), 20, seen=seen, memory_mb=memory_mb)
+            np.testing.assert_array_equal(part.items, whole.items)
+            np.testing.assert_array_equal(part.scores, whole.scores)  # bit for bit
+
+
+def test_one_user_at_a_time_gives_the_same_bits() -> None:
+    scorer = dot(50, 5_000, 64, seed=5)
+    together = top_k(scorer, np.arange(50), 20)
+    for user in range(50):
+        alone = top_k(scorer, [user], 20)
+        np.testing.assert_array_equal(alone.items[0], together.items[user])
+        np.testing.assert_array_equal(alone.scores[0], together.scores[user])
+
+
+def test_scores_that_differ_by_less_than_the_product_rounds() -> None:
+    """Items 0…99 score 1 up to the last bit of a float64: float32 sees ties, and so do we."""
+    items = torch.ones(5_000, 3)
+    items[:100] += 1e-6 * torch.randperm(100, generator=torch.Generator().manual_seed(0))[:, None]
+    check(DotScorer(torch.rand(9, 3, generator=torch.Generator().manual_seed(1)), items), 20)
+
+
+def test_history_scorer_of_every_form() -> None:
+    rng = np.random.default_rng(6)
+    histories = some_pairs(30, 300, 0.1, seed=7)
+    sparse = sp.csr_array(
+        rng.random((300, 300)).astype(np.float32) * (rng.random((300, 300)) < 0.1)
+    )
+    dense = torch.tensor(rng.random((300, 300)), dtype=torch.float32)
+    left, right = (torch.tensor(rng.random((300, 4)), dtype=torch.float32) for _ in range(2))
+    for scorer in (
+        HistoryScorer(histories, sparse),
+        HistoryScorer(histories, dense),
+        HistoryScorer(histories, None, left, right),
+        HistoryScorer(histories, sparse, left, right),
+    ):
+        check(scorer, 12, histories)
+        check(scorer, 12, histories, candidates=[5, 5, 250, 17])
+        one_by_one = torch.cat([scorer.scores(torch.tensor([u])) for u in range(30)])
+        assert torch.equal(one_by_one, scorer.scores(torch.arange(30)))
+
+
+@given(st.data())
+def test_any_integer_scores(data: st.DataObject) -> None:
+    num_users, num_items = data.draw(st.integers(1, 6)), data.draw(st.integers(1, 40))
+    seed, k = data.draw(st.integers(0, 999)), data.draw(st.integers(1, 50))
+    density = data.draw(st.sampled_from([0.0, 0.3, 1.0]))
+    check(
+        dot(num_users, num_items, 2, seed, levels=3),
+        k,
+        some_pairs(num_users, num_items, density, seed),
+    )
+
+
+def test_everything_seen_gives_empty_lists() -> None:
+    found = top_k(dot(2, 5, 2, 0), [0, 1], 3, seen=sp.csr_array(np.ones((2, 5), np.float32)))
+    assert (found.items == -1).all()
+
+
+def test_no_candidates_and_no_users() -> None:
+    assert (top_k(dot(2, 5, 2, 0), [0], 3, candidates=[]).items == -1).all()
+    assert top_k(dot(2, 5, 2, 0), [], 3).items.shape == (0, 3)
+
+
+@pytest.mark.parametrize("k", [0, -1])
+def test_k_must_be_positive(k: int) -> None:
+    with pytest.raises(ConfigError, match=f"k must be at least 1, got {k}"):
+        top_k(dot(2, 5, 2, 0), [0], k)
