@@ -215,6 +215,9 @@ GOOD = "user,item,time\na,x,1\nb,y,2\n"
         ("user,item,stars\na,x,1\nb,y,*\n", {"rating": "stars"}, "a.csv:3: got '.' as a rating"),
         ("user,item,stars\na,x,1\n", {"min_rating": 2}, "no rating above 1.0.*data.min_rating=2"),
         ("user,item,weight\na,x,1\nb,y,w\n", {}, "a.csv:3: got 'w' as a weight"),
+        ("user,item\n\n1,2\n2,3.5\n", {}, "a.csv:4: got '3.5' as item id.*without decimals"),
+        ('user,item,note\na,x,"1, 2"\nb,y\n', {}, "a.csv:3: got 2 fields, expected 3"),
+        (GOOD.encode("utf-16"), {}, "a.csv:1: got bytes that are not UTF-8"),
         (GOOD + GOOD, {}, "a.csv:4: got the header again"),
         ("user,item\na,x\nuser,item\nb,y\n", {}, "a.csv:3: got the header again"),
         ("user,item\n1,2\nuser,item\n", {}, "a.csv:3: got the header again"),
@@ -259,6 +262,8 @@ def test_lists_without_pairs_are_explained(tmp_path):
     path = write(tmp_path, "1,2\n3,4\n", "a.txt")
     with pytest.raises(DataError, match=r"a.txt:1: got no line of a user and items"):
         read_frame(path, DataConfig(format="lightgcn"))
+    with pytest.raises(DataError, match=r"a.txt: got lists of items, which have no ratings"):
+        read_frame(path, DataConfig(format="lightgcn", min_rating=3))
 
 
 def test_missing_files_and_folders_are_told_apart(tmp_path):
@@ -275,23 +280,25 @@ def test_missing_files_and_folders_are_told_apart(tmp_path):
     ("columns", "message"),
     [
         ({"user": [1.0, None], "item": [1, 2]}, "data frame, row 1: got no user id"),
-        ({"user": [1.0, 1.5], "item": [1, 2]}, "data frame, row 1: got 1.5 as a user id"),
+        ({"user": [1.0, 1.5], "item": [1, 2]}, "data frame, row 1: got 1.5 as user id"),
         ({"user": [True, False], "item": [1, 2]}, "user ids of type Boolean"),
         ({"user": ["a", ""], "item": [1, 2]}, "row 1: got an empty user id"),
         ({"user": ["a", "b"], "item": [1, 2], "time": [1.0, None]}, "row 1: got no time"),
         ({"user": ["a", "b"], "item": [1, 2], "weight": [1.0, np.inf]}, "row 1: got inf"),
-        ({"user": ["a"], "item": [1], "weight": [[1]]}, "got a weight of type List"),
         ({"user": [2**63], "item": [1]}, "row 0: got 9223372036854775808"),
         ({"user": [], "item": []}, "data frame: got no interactions"),
     ],
 )
 @pytest.mark.parametrize("kind", ["polars", "pandas"])
 def test_bad_frames_are_explained(columns, message, kind):
-    frame = pl.DataFrame(columns)
-    if kind == "pandas" and "weight" in columns and columns["weight"] == [[1]]:
-        pytest.skip("pandas has no type for lists")
+    make = pl.DataFrame if kind == "polars" else pd.DataFrame
     with pytest.raises(DataError, match=message):
-        frame_from(frame if kind == "polars" else pd.DataFrame(columns))
+        frame_from(make(columns))
+
+
+def test_columns_of_lists_are_no_weights():
+    with pytest.raises(DataError, match="got a weight of type List"):
+        frame_from(pl.DataFrame({"user": ["a"], "item": [1], "weight": [[1]]}))
 
 
 def test_whole_floats_are_integers():
@@ -323,7 +330,7 @@ odd_ids = st.text(
 @given(st.lists(st.tuples(odd_ids, odd_ids), min_size=1, max_size=8))
 def test_csv_round_trips_odd_ids(tmp_path, rows):
     path = tmp_path / "odd.csv"
-    rows = [(f"{u}.", f"{i}.") for u, i in rows]
+    rows = [(f"{u}x", f"{i}x") for u, i in rows]
     with path.open("w", newline="", encoding="utf-8") as file:
         csv.writer(file, lineterminator="\n").writerows([("user", "item"), *rows])
     frame = read_frame(path, DataConfig(sep=","))

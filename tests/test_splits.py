@@ -1,3 +1,5 @@
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -66,8 +68,18 @@ def test_times_and_weights_travel_with_their_pairs() -> None:
 
 @pytest.mark.parametrize(
     ("size", "train", "valid", "test"),
-    [(1, 1, 0, 0), (2, 1, 0, 1), (3, 1, 1, 1), (9, 7, 1, 1), (10, 8, 1, 1), (19, 17, 1, 1)]
-    + [(20, 16, 2, 2), (29, 25, 2, 2), (30, 24, 3, 3), (1000, 800, 100, 100)],
+    [
+        (1, 1, 0, 0),
+        (2, 1, 0, 1),
+        (3, 1, 1, 1),
+        (9, 7, 1, 1),
+        (10, 8, 1, 1),
+        (19, 17, 1, 1),
+        (20, 16, 2, 2),
+        (29, 25, 2, 2),
+        (30, 24, 3, 3),
+        (1000, 800, 100, 100),
+    ],
 )
 def test_counts_of_the_paper_protocol(size: int, train: int, valid: int, test: int) -> None:
     num_valid, num_test = held_out_counts(np.array([size]), 0.1, 0.1)
@@ -99,7 +111,7 @@ def test_last_holds_out_the_latest() -> None:
             p.times[slice(*span)]  # type: ignore[index]
             for p, span in zip((split.train, split.valid, split.test), spans, strict=True)
         ]
-        for earlier, later in zip(moments, moments[1:], strict=False):
+        for earlier, later in itertools.pairwise(moments):
             if len(earlier) and len(later):
                 assert earlier.max() <= later.min()
 

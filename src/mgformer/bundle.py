@@ -146,7 +146,9 @@ def load_bundle(folder: Path) -> Bundle:
         return Interactions(user_ids, item_ids, indptr, indices)
 
     train, valid, test = part("train"), part("valid"), part("test")
-    assert train is not None and valid is not None and test is not None
+    assert train is not None
+    assert valid is not None
+    assert test is not None
     names = items["name"] if "name" in items.columns else None
     record = manifest["record"]
     return Bundle(scorer, train, valid, test, part("history"), names, record, per_user)
@@ -224,6 +226,7 @@ def _keep(draft: Path, name: str, suffix: str) -> dict[str, Any]:
     """Give a written draft its final name, which holds its checksum."""
     checksum = _sha256(draft)
     final = draft.with_name(f"{name}-{checksum[:12]}.{suffix}")
+    draft.chmod(0o644)  # safetensors writes for the owner only
     with draft.open("rb+") as stream:
         os.fsync(stream.fileno())
     size = draft.stat().st_size
@@ -278,7 +281,7 @@ def _checked(folder: Path, file: dict[str, Any]) -> Path:
         )
     if _sha256(path) != file["sha256"]:
         raise BundleError(
-            f"{path}: changed since it was written (checksum); copy the folder again, or train again"
+            f"{path}: changed since it was written (checksum); copy it again, or train again"
         )
     return path
 

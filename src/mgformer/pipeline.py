@@ -1,9 +1,11 @@
 """One way through: dataset, split, graph, model, scorer, metrics, bundle."""
 
+import subprocess
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -61,6 +63,7 @@ def train(config: RunConfig, dataset: Dataset | None = None) -> Bundle:
         "epochs": 0,
         "config": config.to_mapping(),
         "library": __version__,
+        "commit": commit(),
     }
     per_user = _per_user(test, split.train) if test else None
     return Bundle(
@@ -123,6 +126,22 @@ def protocol_of(config: RunConfig, split: Split) -> str:
     }[split.kind]
     refit = "; refit on train and validation before test" if options.refit else ""
     return f"{split.kind}: {how}{refit}; all items ranked, known ones masked"
+
+
+def commit() -> str | None:
+    """Return the commit of the code that runs, marked if changed since; None if it is installed."""
+    here = Path(__file__).parent
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(here), "describe", "--always", "--dirty", "--abbrev=12"],
+            capture_output=True,
+            text=True,
+            timeout=10,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    # A folder of installed packages may lie inside somebody else's repository.
+    return done.stdout.strip() or None if "site-packages" not in here.parts else None
 
 
 def _per_user(evaluation: Evaluation, pairs: Interactions) -> pl.DataFrame:

@@ -33,8 +33,11 @@ def list_datasets(
     print_table(
         ["dataset", "users", "items", "interactions", "present"],
         [
-            [str(row["dataset"]), *(f"{row[c]:,}" for c in ("users", "items", "interactions"))]
-            + ["yes" if row["present"] else "no"]
+            [
+                str(row["dataset"]),
+                *(f"{row[c]:,}" for c in ("users", "items", "interactions")),
+                "yes" if row["present"] else "no",
+            ]
             for row in rows
         ],
     )

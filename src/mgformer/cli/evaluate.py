@@ -26,7 +26,7 @@ def command(
         bundle = load_bundle(run)
         options = build_config(bundle.record["config"], str(run)).evaluation
         test = evaluate_part(bundle.scorer, bundle, "test", options)
-        # After a refit validation pairs are training pairs; the recorded figures are the honest ones.
+        # After a refit validation pairs are training pairs: the recorded figures stand.
         valid = (
             evaluate_part(bundle.scorer, bundle, "valid", options) if len(bundle.valid) else None
         )

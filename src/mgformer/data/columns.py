@@ -181,7 +181,7 @@ def _ids(column: pl.Series, place: Place) -> pl.Series:
         if wrong.any():
             value = column.filter(wrong)[0]
             expected = "whole numbers of 64 bits, or text"
-            raise _problem(place, wrong, f"got {value!r} as a {role} id", expected)
+            raise _problem(place, wrong, f"got {value!r} as {role} id", expected)
         return whole
     raise DataError(
         f"{place(0)}: got {role} ids of type {dtype}, expected text or whole numbers; "

@@ -35,11 +35,11 @@ def first_bytes(path: Path, count: int = HEAD_BYTES) -> bytes:
 
 
 def head_text(path: Path) -> str:
-    """Return the first whole lines of a file; bytes that are not UTF-8 become surrogates."""
+    """Return the first whole lines of a file."""
     data = first_bytes(path)
     if len(data) == HEAD_BYTES:
         data = data[: data.rfind(b"\n") + 1 or None]
-    return data.decode("utf-8-sig", errors="surrogateescape")
+    return decoded(data, path)
 
 
 def decoded(data: bytes, path: Path) -> str:

@@ -126,7 +126,8 @@ def _frame_of_arrays(arrays: tuple[Any, ...], options: DataConfig) -> pl.DataFra
         raise DataError(
             f"got values of mixed types in one array ({error}), expected all text or all numbers"
         ) from None
-    return frame_from(frame, DataConfig(min_rating=None, k_core=options.k_core))
+    # Arrays come in a fixed order, so options that name columns do not concern them.
+    return frame_from(frame, DataConfig(min_rating=options.min_rating))
 
 
 def _refuse_core(options: DataConfig, folder: Path) -> None:

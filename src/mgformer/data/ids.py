@@ -104,7 +104,7 @@ def _number_text(column: pl.Series) -> tuple[Ids, NDArray[np.int32]]:
     order = names.arg_sort().to_numpy()
     rank = np.empty(len(order), dtype=np.int32)
     rank[order] = np.arange(len(order), dtype=np.int32)
-    return Ids(names.gather(order).rename("id")), rank[groups]
+    return Ids(names.gather(order).rename("id")), rank.take(groups)
 
 
 def _group_equal(
@@ -127,10 +127,13 @@ def _group_equal(
         owned_hash[used] = hashes[owner[used]]
         group = np.zeros(1 << bits, dtype=np.int32)
         group[used] = np.arange(num_groups, num_groups + len(used), dtype=np.int32)
-        groups[left] = group[slots]
+        if num_groups == 0:
+            groups = group.take(slots)
+        else:
+            groups[left] = group.take(slots)
         examples.append(left[owner[used]])
         num_groups += len(used)
-        homeless = np.flatnonzero(owned_hash[slots] != hashes)
+        homeless = np.flatnonzero(owned_hash.take(slots) != hashes)
         left = left[homeless]
         hashes = hashes[homeless] * np.uint64(0x9E3779B97F4A7C15)
     return groups, np.concatenate(examples)

@@ -94,8 +94,8 @@ class Interactions:
         np.not_equal(keys[1:], keys[:-1], out=first[1:])
         starts = np.flatnonzero(first)
         if order is not None and len(starts):
-            times = None if times is None else np.maximum.reduceat(times[order], starts)
-            weights = None if weights is None else np.add.reduceat(weights[order], starts)
+            times = None if times is None else np.maximum.reduceat(times.take(order), starts)
+            weights = None if weights is None else np.add.reduceat(weights.take(order), starts)
         merged = len(keys) - len(starts)
         if merged:
             log.info("merged %d duplicate pairs of %d rows", merged, len(keys))

@@ -65,12 +65,13 @@ class Layout:
 def read_delimited(path: Path, options: DataConfig, typed_header: bool = False) -> pl.DataFrame:
     """Read CSV, TSV and their kind; `typed_header` is RecBole's `name:type` without quoting."""
     layout = _layout(path, options, typed_header)
+    _refuse_decimal_ids(layout)
     guess: dict[Role, pl.DataType] = {
         role: _guessed_type(role, [row[at] for row in layout.head if at < len(row)])
         for role, at in layout.columns.items()
     }
     as_text = {role: _guessed_type(role, ["text"]) for role in layout.columns}
-    for types in (guess, as_text):
+    for types in (guess, as_text) if guess != as_text else (guess,):
         try:
             frame = _read_fast(layout, types)
             if frame is not None:
@@ -87,6 +88,11 @@ def read_delimited(path: Path, options: DataConfig, typed_header: bool = False) 
 
 def read_lists(path: Path, options: DataConfig) -> pl.DataFrame:
     """Read LightGCN's text: a user and then the user's items on each line."""
+    if options.min_rating is not None:
+        raise DataError(
+            f"{path}: got lists of items, which have no ratings, expected some because of "
+            "data.min_rating; leave it out, or use --set data.format=csv"
+        )
     lines = decoded(read_bytes(path), path).split("\n")
     fields = pl.DataFrame({"fields": pl.Series(lines, dtype=pl.String).str.extract_all(r"\S+")})
     pairs = fields.select(
@@ -172,6 +178,21 @@ def _has_header(rows: Rows, options: DataConfig, path: Path) -> bool:
     )
 
 
+def _refuse_decimal_ids(layout: Layout) -> None:
+    """Refuse a column of numbers with decimals, which is more likely a rating than an id."""
+    for role in ("user", "item"):
+        at = layout.columns[role]
+        values = [row[at] for row in layout.head if at < len(row)]
+        decimal = next((value for value in values if "." in value), None)
+        if decimal is not None and all(map(is_number, values)):
+            line = next(line for line, row in _numbered_rows(layout) if decimal in row[at : at + 1])
+            raise DataError(
+                f"{layout.path}:{line}: got {decimal!r} as {role} id, expected text or whole "
+                f"numbers; write ids without decimals, or name another column with "
+                f"--set data.{role}=NAME"
+            )
+
+
 def _guessed_type(role: Role, values: list[str]) -> pl.DataType:
     integers = all(re.fullmatch(_CANONICAL_INTEGER, value) for value in values)
     if role in ("rating", "weight"):
@@ -188,33 +209,40 @@ def _read_fast(layout: Layout, types: dict[Role, pl.DataType]) -> pl.DataFrame |
     schema: dict[str, pl.DataType] = {f"column_{i + 1}": pl.String() for i in range(layout.width)}
     names = {role: f"column_{at + 1}" for role, at in layout.columns.items()}
     schema |= {name: types[role] for role, name in names.items()}
-    frame = pl.read_csv(
-        layout.content,
-        has_header=False,
-        skip_rows=int(layout.header is not None),
-        schema=schema,
-        columns=list(dict.fromkeys(names.values())),
-        separator=layout.sep,
-        quote_char='"' if layout.quoted else None,
-    ).select(**{role: pl.col(name) for role, name in names.items()})
-    blank = 0
-    if frame["user"].null_count():
-        present = frame.filter(~pl.all_horizontal(pl.all().is_null()))
-        frame, blank = present, frame.height - present.height
+    frame = _read_csv(layout, schema, list(dict.fromkeys(names.values())))
+    frame = frame.select(**{role: pl.col(name) for role, name in names.items()})
+    has_blanks = frame["user"].null_count() > 0
+    if has_blanks:
+        frame = frame.filter(~pl.all_horizontal(pl.all().is_null()))
     integers = pl.Int64 in (types["user"], types["item"])
     # Where the last column is read, a short line shows as a null in it.
-    if integers or blank or layout.width - 1 not in layout.columns.values():
-        separators, odd_integers = _survey(layout, integers)
+    if integers or has_blanks or layout.width - 1 not in layout.columns.values():
+        separators, quotes, odd_integers = _survey(layout, integers)
         if odd_integers:
             return None
-        # polars fills up short lines; their missing separators give them away. A quoted separator
-        # adds to the count, and rows taken for blank lines must have none.
-        expected = (layout.width - 1) * (frame.height + int(layout.header is not None))
-        if separators < expected or (blank and separators != expected):
+        # polars fills up short lines; their missing separators give them away. Where separators
+        # may be quoted and spoil the count, every line must have something in its last field.
+        last = f"column_{layout.width}"
+        if quotes and layout.quoted:
+            if _read_csv(layout, schema, [last])[last].null_count():
+                return None
+        elif separators != (layout.width - 1) * (frame.height + int(layout.header is not None)):
             return None
     if layout.header is not None and all(_contains_header(frame[r], layout) for r in types):
         return None
     return frame
+
+
+def _read_csv(layout: Layout, schema: dict[str, pl.DataType], columns: list[str]) -> pl.DataFrame:
+    return pl.read_csv(
+        layout.content,
+        has_header=False,
+        skip_rows=int(layout.header is not None),
+        schema=schema,
+        columns=columns,
+        separator=layout.sep,
+        quote_char='"' if layout.quoted else None,
+    )
 
 
 def _contains_header(column: pl.Series, layout: Layout) -> bool:
@@ -225,8 +253,8 @@ def _contains_header(column: pl.Series, layout: Layout) -> bool:
     return column.dtype == pl.String and bool((column == name).any())
 
 
-def _survey(layout: Layout, integers: bool) -> tuple[int, bool]:
-    """Count separators, and tell whether a field may be an integer in an odd form.
+def _survey(layout: Layout, integers: bool) -> tuple[int, bool, bool]:
+    """Return the number of separators, and whether there are quotes and oddly written integers.
 
     polars reads 007, +7 and 7 as the same number, but as ids they differ.
     """
@@ -236,9 +264,10 @@ def _survey(layout: Layout, integers: bool) -> tuple[int, bool]:
     zero, nine, plus, minus, space, tab = b"09+- \t"
     content = layout.content
     with content.open("rb") if isinstance(content, Path) else io.BytesIO(content) as file:
-        count, odd, tail = 0, False, b"\n"
+        count, quotes, odd, tail = 0, False, False, b"\n"
         while chunk := file.read(_CHUNK_BYTES):
             count += chunk.count(sep)
+            quotes = quotes or b'"' in chunk
             if integers and not odd:
                 text = np.frombuffer(tail + chunk, dtype=np.uint8)
                 before = np.flatnonzero(begins_field[text[:-2]])
@@ -253,7 +282,7 @@ def _survey(layout: Layout, integers: bool) -> tuple[int, bool]:
                     ).any()
                 )
                 tail = chunk[-2:]
-    return count, odd
+    return count, quotes, odd
 
 
 def _read_slowly(layout: Layout) -> "tuple[pl.DataFrame, array[int]]":

@@ -21,11 +21,14 @@ from mgformer.errors import ConfigError
 from mgformer.graph.products import csr_matmul
 from mgformer.progress import phase
 
+MAX_PASSES = 8
+"""Repetitions of the orthogonalisation; one is the rule, two where directions run dry."""
+
 _log = logging.getLogger("mgformer")
 
 
 class TruncatedSVD(NamedTuple):
-    """A ≈ left diag(values) rightᵀ; the entry of largest magnitude of a right vector is positive."""
+    """A ≈ left diag(values) rightᵀ; the largest entry of a right vector, by magnitude, is > 0."""
 
     left: Tensor  # [U, k] float32, orthonormal columns
     values: Tensor  # [k] float32, descending
@@ -107,26 +110,41 @@ def _krylov(
         for step in range(iterations + 1):
             start, stop = step * size, (step + 1) * size
             recent = max(0, start - 2 * size)
-            # A new block overlaps with the last two only, but for rounding: the second pass
-            # removes that, and replaces directions that have run dry.
-            for done in (basis[:, recent:start], basis[:, :start]):
-                block = torch.linalg.qr(block - done @ (done.T @ block)).Q
+            # But for rounding, a new block overlaps with the last two only.
+            block, _ = _outside(basis[:, recent:start], block)
+            for _ in range(MAX_PASSES):
+                block, kept = _outside(basis[:, :start], block)
+                # Directions that had run dry were noise, and lose most of themselves once more.
+                if kept.diagonal().abs().min() > 0.5:
+                    break
             basis[:, start:stop] = block
             images[:, start:stop] = csr_matmul(tall, block)
-            block = csr_matmul(wide, images[:, start:stop])
-            # Squaring loses half the digits: in float64 that leaves all of float32.
-            for rows in images[:, recent:stop].split(4096):
-                gram[recent:stop, start:stop].addmm_(rows.double().T, rows[:, -size:].double())
+            image = images[:, start:stop].contiguous()
+            block = csr_matmul(wide, image)
+            # Squaring loses half the digits: in float64 that leaves all of float32. What is far
+            # from the diagonal is nearly zero, and float32 will do.
+            gram[:recent, start:stop] = images[:, :recent].T @ image
+            for near, new in zip(
+                torch.split(images[:, recent:stop], 4096), torch.split(image, 4096), strict=True
+            ):
+                gram[recent:stop, start:stop].addmm_(near.double().T, new.double())
             advance(1)
         mixture, values = _leading(gram, rank)
         advance(1)
     return basis @ mixture.float(), images @ mixture.float(), values
 
 
+def _outside(done: Tensor, block: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the QR factors of what of `block` lies outside the span of `done`."""
+    directions, sizes = torch.linalg.qr(block - done @ (done.T @ block))
+    return directions, sizes
+
+
 def _orthonormal(columns: Tensor) -> Tensor:
     """Return nearly orthogonal columns made orthonormal, also where they vanish."""
-    directions, triangle = torch.linalg.qr(columns.double())
-    return directions * torch.where(triangle.diagonal() < 0, -1.0, 1.0)
+    factors = torch.linalg.qr(columns.double())
+    signs: Tensor = torch.where(factors.R.diagonal() < 0, -1.0, 1.0)
+    return factors.Q * signs
 
 
 def _leading(gram: Tensor, rank: int) -> tuple[Tensor, Tensor]:

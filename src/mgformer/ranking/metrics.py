@@ -42,13 +42,14 @@ def precision(hits: Hits, relevant: Counts, k: int) -> Values:
 
 def hit_rate(hits: Hits, relevant: Counts, k: int) -> Values:
     """Return 1 where anything was found."""
-    return hits[:, :k].any(1).astype(np.float64)
+    return hits[:, :k].max(1).astype(np.float64)
 
 
 def reciprocal_rank(hits: Hits, relevant: Counts, k: int) -> Values:
     """Return one over the rank of the first hit, 0 where there is none."""
     found = hits[:, :k]
-    return found.any(1) / (found.argmax(1) + 1.0)
+    first: Values = found.argmax(1) + 1.0
+    return found.any(1) / first
 
 
 def average_precision(hits: Hits, relevant: Counts, k: int) -> Values:

@@ -10,7 +10,7 @@ result depends on the model alone, never on tiles, batches or threads.
 Shapes: B users of a tile, T items of a tile, n = k + slack candidates, D channels.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -61,7 +61,7 @@ def top_k(
         raise ConfigError(f"k must be at least 1, got {k}")
     if memory_mb < 1:
         raise ConfigError(f"memory_mb must be at least 1, got {memory_mb}")
-    asked = np.asarray(users, dtype=np.int64).reshape(-1)
+    asked = np.ascontiguousarray(users, dtype=np.int64).reshape(-1)
     choice = None if candidates is None else np.unique(np.asarray(candidates, dtype=np.int64))
     if choice is not None and seen is not None:
         seen = sp.csr_array(seen[:, choice])
@@ -100,24 +100,25 @@ def _rank_dot(
     num_items, dim = items.shape
     n = min(k + SLACK, num_items)
     # A tile of scores takes half of the memory; the other half is for what is gathered from it.
-    rows = max(1, min(MAX_USERS, len(users), memory // (8 * min(num_items, 16_384))))
-    columns = min(num_items, max(n, memory // (8 * rows)))
-    tile = _Tile(rows, columns)
+    rows = max(1, min(MAX_USERS, len(users), memory // (8 * min(num_items, 8 * NUM_BLOCKS))))
+    tile = _Tile(rows, min(num_items, max(n, memory // (8 * rows))))
     # |fl(u·v) - u·v| <= gamma_D |u||v|; two more roundings cover the comparison in float32.
     largest = float(items.norm(dim=1).max())
     unit = (dim + 2) * torch.finfo(torch.float32).eps / 2
     for start in range(0, len(users), rows):
         batch = users[start : start + rows]
         vectors = scorer.users[torch.from_numpy(batch)].float()
-        masked = None if seen is None else _pairs(seen, batch)
+        mask = _Mask(seen, batch, tile.blocks)
         found: list[tuple[Tensor, Tensor]] = []
-        for left in range(0, num_items, columns):
-            part = items[left : left + columns]
-            scores = tile.view(len(batch), len(part))
-            torch.mm(vectors, part.T, out=scores)
-            if masked is not None:
-                _mask(scores, masked, left)
-            best, values = tile.best(len(batch), len(part), n)
+        for left in range(0, num_items, tile.columns):
+            part = items[left : left + tile.columns]
+            tile.clear(len(batch), len(part))
+            for at, chunk in tile.chunks():
+                # While a chunk is in the cache, it is masked and its maxima are noted.
+                torch.mm(vectors, part[at : at + chunk.shape[1]].T, out=chunk)
+                mask.apply(chunk, left + at)
+                tile.note_maxima(chunk)
+            best, values = tile.best(n)
             found.append((best + left, values))
         best, values = _merge(found, n)
         exact = (vectors.double()[:, None, :] * items[best].double()).sum(-1).float()
@@ -126,8 +127,7 @@ def _rank_dot(
         best, exact, unsure = _settle(best, values, exact, k, margin, num_items)
         for row in unsure.tolist():
             full = (items.double() @ vectors[row].double()).float()
-            if masked is not None:
-                full[masked[1][masked[0] == row]] = NOTHING
+            full[mask.of_row(row)] = NOTHING
             exact[row], best[row] = _sort_row(full, k)
         keep(start, best, exact)
 
@@ -148,48 +148,95 @@ def _rank_rows(
     tile = _Tile(rows, num_items)
     for start in range(0, len(users), rows):
         batch = users[start : start + rows]
-        scores = tile.view(len(batch), num_items)
         given = scorer.scores(torch.from_numpy(batch))
-        scores.copy_(given if choice is None else given[:, torch.from_numpy(choice)])
-        if seen is not None:
-            _mask(scores, _pairs(seen, batch), 0)
-        best, values = tile.best(len(batch), num_items, n)
-        nothing = torch.zeros(len(batch))
-        best, exact, unsure = _settle(best, values, values, k, nothing, num_items)
+        given = given if choice is None else given[:, torch.from_numpy(choice)]
+        mask = _Mask(seen, batch, tile.blocks)
+        tile.clear(len(batch), num_items)
+        for at, chunk in tile.chunks():
+            chunk.copy_(given[:, at : at + chunk.shape[1]])
+            mask.apply(chunk, at)
+            tile.note_maxima(chunk)
+        best, values = tile.best(n)
+        best, exact, unsure = _settle(best, values, values, k, torch.zeros(len(batch)), num_items)
         for row in unsure.tolist():
-            exact[row], best[row] = _sort_row(scores[row], k)
+            exact[row], best[row] = _sort_row(tile.scores[row], k)
         keep(start, best, exact)
 
 
 class _Tile:
-    """A reused buffer of scores, padded so that its columns fall into equal blocks."""
+    """A reused buffer of scores and, for each block of columns, the maximum of every row.
+
+    Block b holds the columns b, b + blocks, b + 2 · blocks, …, so that the maxima of all blocks
+    are the elementwise maximum of chunks of `blocks` adjacent columns.
+    """
 
     def __init__(self, rows: int, columns: int) -> None:
         self.blocks = min(NUM_BLOCKS, columns)
         self.depth = -(-columns // self.blocks)
-        self.buffer = torch.full((rows, self.depth * self.blocks), NOTHING)
+        self.columns = self.depth * self.blocks
+        self.buffer = torch.empty(rows, self.columns)
+        self.maxima = torch.empty(rows, self.blocks)
 
-    def view(self, rows: int, columns: int) -> Tensor:
-        """Return the part to write scores to; columns beyond it are set to be never chosen."""
+    def clear(self, rows: int, columns: int) -> None:
+        """Begin with a tile of this size; the buffer's columns beyond it are never chosen."""
+        self.scores = self.buffer[:rows, :columns]
         self.buffer[:rows, columns:] = NOTHING
-        return self.buffer[:rows, :columns]
+        self.maxima[:rows] = NOTHING
 
-    def best(self, rows: int, columns: int, n: int) -> tuple[Tensor, Tensor]:
+    def chunks(self) -> Iterator[tuple[int, Tensor]]:
+        """Yield the first column and a view of each chunk, to be written to."""
+        for left in range(0, self.scores.shape[1], self.blocks):
+            yield left, self.scores[:, left : left + self.blocks]
+
+    def note_maxima(self, chunk: Tensor) -> None:
+        """Take a finished chunk into the maxima of the blocks."""
+        noted = self.maxima[: chunk.shape[0], : chunk.shape[1]]
+        torch.maximum(noted, chunk, out=noted)
+
+    def best(self, n: int) -> tuple[Tensor, Tensor]:
         """Return columns and scores of n best per row; none left out scores above the lowest.
 
-        Block b holds the columns b, b + blocks, b + 2 · blocks, …: then the maxima of blocks are
-        maxima of whole vectors. n blocks with the highest maxima contain n best scores, because
-        each of them holds one that is at least the lowest of these maxima.
+        n blocks with the highest maxima contain n best scores, because each of them holds one that
+        is at least the lowest of these maxima.
         """
+        rows, columns = self.scores.shape
         if n >= self.blocks // 4 or self.depth < 4:
-            values, places = self.buffer[:rows, :columns].topk(min(n, columns), sorted=False)
+            values, places = self.scores.topk(min(n, columns), sorted=False)
             return places, values
+        blocks = self.maxima[:rows].topk(n, sorted=False).indices  # [B, n]
         scores = self.buffer[:rows].view(rows, self.depth, self.blocks)
-        blocks = scores.amax(1).topk(n, sorted=False).indices  # [B, n]
         inside = scores.gather(2, blocks[:, None, :].expand(rows, self.depth, n))  # [B, depth, n]
         values, places = inside.view(rows, -1).topk(n, sorted=False)
         column = places // n * self.blocks + blocks.gather(1, places % n)
         return column, values
+
+
+class _Mask:
+    """The seen pairs of a batch of users, by chunk of columns."""
+
+    def __init__(self, seen: sp.csr_array | None, users: NDArray[np.int64], width: int) -> None:
+        if seen is None:
+            seen = sp.csr_array((int(users.max()) + 1, 1), dtype=np.float32)
+        starts, counts = seen.indptr[users], np.diff(seen.indptr)[users]
+        rows = np.repeat(np.arange(len(users)), counts)
+        within = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+        columns = seen.indices[np.repeat(starts, counts) + within].astype(np.int64)
+        chunks = columns // width
+        order = np.argsort(chunks, kind="stable")
+        self.width = width
+        self.rows, self.columns = (torch.from_numpy(x[order]) for x in (rows, columns))
+        self.bounds = np.concatenate([[0], np.cumsum(np.bincount(chunks))]).tolist()
+
+    def apply(self, chunk: Tensor, left: int) -> None:
+        """Set the seen pairs of a chunk of scores that begins at column `left`."""
+        number = left // self.width
+        if number + 1 < len(self.bounds):
+            pairs = slice(self.bounds[number], self.bounds[number + 1])
+            chunk[self.rows[pairs], self.columns[pairs] - left] = NOTHING
+
+    def of_row(self, row: int) -> Tensor:
+        """Return the seen columns of one row."""
+        return self.columns[self.rows == row]
 
 
 def _merge(found: list[tuple[Tensor, Tensor]], n: int) -> tuple[Tensor, Tensor]:
@@ -223,19 +270,3 @@ def _settle(
 def _sort_row(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     values, places = scores.sort(descending=True, stable=True)
     return values[:k], places[:k]
-
-
-def _pairs(matrix: sp.csr_array, rows: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
-    """Return positions within `rows` and columns of all entries of those rows."""
-    starts, stops = matrix.indptr[rows], matrix.indptr[rows + 1]
-    counts = stops - starts
-    place = np.repeat(np.arange(len(rows)), counts)
-    within = np.arange(len(place)) - np.repeat(np.cumsum(counts) - counts, counts)
-    columns = matrix.indices[np.repeat(starts, counts) + within]
-    return torch.from_numpy(place), torch.from_numpy(columns.astype(np.int64))
-
-
-def _mask(scores: Tensor, pairs: tuple[Tensor, Tensor], left: int) -> None:
-    rows, columns = pairs
-    inside = (columns >= left) & (columns < left + scores.shape[1])
-    scores[rows[inside], columns[inside] - left] = NOTHING

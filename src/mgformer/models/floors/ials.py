@@ -2,7 +2,8 @@
 
 Users and items take turns to be solved for exactly, with a small weight on every unseen pair:
 
-    Σ_(u,i)∈R (w_u·h_i − 1)² + α₀ Σ_u,i (w_u·h_i)² + λ Σ_u (d_u + α₀I)‖w_u‖² + λ Σ_i (d_i + α₀U)‖h_i‖²
+    Σ_(u,i)∈R (w_u·h_i − 1)² + α₀ Σ_u,i (w_u·h_i)²
+        + λ Σ_u (d_u + α₀I)‖w_u‖² + λ Σ_i (d_i + α₀U)‖h_i‖²
 
 The solver is that of the package `implicit`, whose own objective is Hu's: weight c and target 1 on
 pairs seen, weight 1 on others, one ridge ρ for all. The two agree when c = (1 + α₀) / α₀,

@@ -60,7 +60,7 @@ def _item_rows(graph: Graph, weighting: str) -> sp.csr_array:
     rarity = np.log((1 + graph.num_items) / (1 + graph.user_degrees))  # [U]
     weights = rarity[items.indices]
     if weighting == "bm25":
-        lengths = graph.item_degrees / graph.item_degrees.mean()
+        lengths = graph.item_degrees * (graph.num_items / max(1, items.nnz))  # in average items
         damping = SATURATION * (1 - LENGTH_WEIGHT + LENGTH_WEIGHT * lengths)  # [I]
         weights *= np.repeat((SATURATION + 1) / (damping + 1), graph.item_degrees)
     weighted = sp.csr_array((weights.astype(np.float32), items.indices, items.indptr), items.shape)

@@ -1,0 +1,100 @@
+"""Every model keeps every promise of the contract."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+from pydantic import ValidationError
+
+from mgformer.graph.bipartite import Graph
+from mgformer.models import MODELS
+from mgformer.ranking.scorers import HistoryScorer
+
+# What a checkerboard of 20 × 20 needs in place of defaults meant for real data: its two blocks
+# are of rank 2, and a filter or factorisation that keeps more also keeps the withheld zeros.
+FITTING = {"puresvd": {"rank": 2}, "gfcf": {"rank": 2}, "ials": {"rank": 4}}
+
+everywhere = pytest.mark.parametrize("name", MODELS)
+
+
+def build(name, graph, seed=0, **options):
+    model = MODELS[name]
+    return model(model.Config(**options), graph, np.random.default_rng(seed)).scorer()
+
+
+def scores_of(scorer):
+    return scorer.scores(torch.arange(scorer.num_users))
+
+
+def checkerboard():
+    pairs = np.add.outer(np.arange(20), np.arange(20)) % 2 == 0
+    np.fill_diagonal(pairs, False)
+    return Graph(sp.csr_array(pairs.astype(np.float32)))
+
+
+@everywhere
+@pytest.mark.parametrize("size", [(1, 2), (9, 30), (30, 9)])
+def test_default_config_works_on_any_size(name, size, random_graph):
+    graph = random_graph(*size, density=0.4)
+    scorer = build(name, graph)
+    assert (scorer.num_users, scorer.num_items) == size
+    scores = scores_of(scorer)
+    assert scores.shape == size
+    assert scores.dtype == torch.float32
+    assert scores.isfinite().all()
+
+
+@everywhere
+def test_isolated_user_and_item_give_finite_scores(name, random_graph):
+    graph = random_graph(12, 10, isolated=True)
+    assert graph.user_degrees[11] == graph.item_degrees[1] == 0
+    assert scores_of(build(name, graph)).isfinite().all()
+
+
+@everywhere
+def test_no_pairs_at_all(name):
+    graph = Graph(sp.csr_array((4, 5), dtype=np.float32))
+    assert scores_of(build(name, graph)).isfinite().all()
+
+
+@everywhere
+def test_learns_the_checkerboard(name):
+    if name == "popularity":
+        pytest.skip("all items are equally popular: popularity cannot tell them apart")
+    graph = checkerboard()
+    scores = scores_of(build(name, graph, **FITTING.get(name, {}))).numpy()
+    scores[graph.interactions.toarray() > 0] = -np.inf
+    np.testing.assert_array_equal(scores.argmax(axis=1), np.arange(20))
+    runner_up = np.sort(scores, axis=1)[:, -2]
+    assert (scores.max(axis=1) > runner_up).all()
+
+
+@everywhere
+def test_same_seed_same_bits(name, random_graph):
+    graph = random_graph(33, 20)
+    assert torch.equal(*(scores_of(build(name, graph, seed=3)) for _ in range(2)))
+
+
+@everywhere
+def test_fold_in_of_a_training_history(name, random_graph):
+    graph = random_graph(33, 20)
+    scorer = build(name, graph)
+    users = torch.tensor([3, 17, 4])
+    folded = scores_of(scorer.fold_in(graph.interactions[users.numpy()]))
+    trained = scorer.scores(users)
+    if name == "popularity":  # a new user's scores are popularity too, on another scale
+        folded = folded * (trained.sum(1) / folded.sum(1))[:, None]
+    exact = isinstance(scorer, HistoryScorer)
+    torch.testing.assert_close(folded, trained, rtol=0, atol=0 if exact else 1e-4)
+
+
+@everywhere
+def test_unknown_options_are_refused(name):
+    with pytest.raises(ValidationError):
+        MODELS[name].Config(no_such_option=1)
+
+
+@everywhere
+def test_every_option_is_described(name):
+    fields = MODELS[name].Config.model_fields
+    assert all(field.description for field in fields.values())

@@ -1,0 +1,77 @@
+"""What the documents show is run, and what they name exists."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mgformer.models import MODELS
+from mgformer.ranking import metrics
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def blocks(text: str, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", text, flags=re.DOTALL)
+
+
+def test_the_readme_works_from_top_to_bottom(tmp_path: Path) -> None:
+    rows = [f"u{user},i{item}" for user in range(30) for item in range(12) if (user + item) % 3]
+    (tmp_path / "ratings.csv").write_text("user,item\n" + "\n".join(rows))
+    commands = [
+        line.removeprefix("$ mgformer ")
+        for block in blocks(README, "console")
+        for line in block.splitlines()
+        if line.startswith("$ mgformer ")
+    ]
+    assert len(commands) == 5
+    for command in commands:
+        arguments = [sys.executable, "-m", "mgformer", *shlex.split(command)]
+        done = subprocess.run(arguments, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, (command, done.stderr)
+        assert done.stdout or "--out" in command
+    assert (tmp_path / "recommendations.parquet").is_file()
+    (code,) = blocks(README, "python")
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == 5
+
+
+def test_the_readme_lists_every_model_and_its_options() -> None:
+    for name, model in MODELS.items():
+        (row,) = [line for line in README.splitlines() if line.startswith(f"| `{name}` ")]
+        for option in re.findall(r"`(\w+)`", row.split("|")[3]):
+            assert option in model.Config.model_fields, (name, option)
+
+
+def test_links_lead_somewhere() -> None:
+    for document in DOCUMENTS:
+        for target in re.findall(r"\]\((?!http)([^)#]+)", document.read_text()):
+            assert (document.parent / target).exists(), (document.name, target)
+
+
+def test_make_targets_named_in_documents_exist() -> None:
+    targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
+    for document in DOCUMENTS:
+        named = re.findall(r"(?:^|`)make (\w+)", document.read_text(), flags=re.MULTILINE)
+        assert set(named) <= targets, document.name
+
+
+def test_the_worked_example_of_the_metrics() -> None:
+    rows = re.findall(
+        r"^\| `(\w+)@5` \|.*\| ([\d.]+) \|$", (ROOT / "docs/metrics.md").read_text(), re.M
+    )
+    hits = np.array([[False, True, False, True, False]])
+    assert {name for name, _ in rows} == set(metrics.METRICS)
+    for name, value in rows:
+        assert float(value) == pytest.approx(
+            metrics.METRICS[name](hits, np.array([3]), 5)[0], abs=5e-5
+        )
