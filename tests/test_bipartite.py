@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from mgformer.graph.bipartite import inverse_sqrt
 from tests import oracles
 
 SIZES = [(1, 1), (1, 7), (7, 2), (33, 20), (12, 35)]
@@ -32,3 +33,7 @@ def test_isolated_nodes_have_zero_rows(random_graph):
     assert rows[9 + 1] == 0
     assert graph.user_degrees[8] == graph.item_degrees[1] == 0
     assert rows[0] > 0
+
+
+def test_inverse_sqrt_of_nothing_is_zero():
+    np.testing.assert_array_equal(inverse_sqrt(np.array([0, 1, 4])), [0, 1, 0.5])

@@ -1,8 +1,11 @@
-"""The command line as people use it: separate processes, real files, exit codes."""
+"""The command line as people use it: real files, what is printed where, exit codes."""
 
+import contextlib
+import io
 import json
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -10,16 +13,38 @@ import polars as pl
 import pytest
 
 from mgformer.bundle import load_bundle
+from mgformer.cli import main
 from mgformer.data.demo import SHOWCASE
 
 
-def mgformer(*arguments: object, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "mgformer", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=120)
+@dataclass
+class Done:
+    """What a command left behind."""
+
+    returncode: int
+    stdout: str
+    stderr: str
 
 
-def succeed(*arguments: object, folder: Path | None = None) -> str:
-    done = mgformer(*arguments, folder=folder)
+def mgformer(*arguments: object) -> Done:
+    """Run the command line in this process: importing torch anew each time takes seconds."""
+    out, err = io.StringIO(), io.StringIO()
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
+        patch.setattr(sys, "argv", ["mgformer", *map(str, arguments)])
+        try:
+            main()
+            code = 0
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+    return Done(code, out.getvalue(), err.getvalue())
+
+
+def succeed(*arguments: object) -> str:
+    done = mgformer(*arguments)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -55,11 +80,14 @@ def test_train_for_people_names_protocol_and_popularity(run: Path) -> None:
     assert "ndcg@20" in shown
 
 
-def test_the_default_place_is_named_after_the_run(tmp_path: Path) -> None:
+def test_the_default_place_is_named_after_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.csv").write_text(
         "user,item\n" + "\n".join(f"u{n % 7},i{n % 11}" for n in range(77))
     )
-    succeed("train", "mine.csv", "--model", "itemknn", folder=tmp_path)
+    succeed("train", "mine.csv", "--model", "itemknn")
     assert load_bundle(tmp_path / "runs" / "mine-itemknn").record["dataset"] == "mine"
 
 
@@ -171,7 +199,7 @@ def test_every_command_has_help(command: list[str]) -> None:
 
 
 BAD_FILES = {
-    "missing": (None, "no such file"),
+    "missing": (None, "neither a file, a folder, nor one of"),
     "empty": ("", "empty"),
     "separator": ("user;item\na;1\n", "--set data.sep=';'"),
     "column": ("who,item\na,1\n", "who"),
@@ -241,10 +269,18 @@ def test_bad_names(tmp_path: Path) -> None:
     assert_one_line(mgformer("train", "--out", tmp_path / "taken"), "is a file")
 
 
-def assert_one_line(done: subprocess.CompletedProcess[str], expected: str) -> None:
+def assert_one_line(done: Done, expected: str) -> None:
     assert done.returncode == 2, done
     assert done.stdout == ""
     lines = [line for line in done.stderr.splitlines() if line.strip()]
     assert len(lines) == 1, done.stderr
     assert lines[0].startswith("error: ")
     assert expected in lines[0]
+
+
+def test_the_installed_command_exits_with_2_and_one_line(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "mgformer", "evaluate", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert_one_line(Done(done.returncode, done.stdout, done.stderr), "no trained recommender here")
+    helped = subprocess.run([*command[:3], "--version"], capture_output=True, text=True, timeout=60)
+    assert helped.stdout.startswith("mgformer ")

@@ -2,8 +2,6 @@
 
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +9,7 @@ import pytest
 
 from mgformer.models import MODELS
 from mgformer.ranking import metrics
+from tests.test_cli import mgformer
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -21,28 +20,25 @@ def blocks(text: str, language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", text, flags=re.DOTALL)
 
 
-def test_the_readme_works_from_top_to_bottom(tmp_path: Path) -> None:
+def test_the_readme_works_from_top_to_bottom(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
     rows = [f"u{user},i{item}" for user in range(30) for item in range(12) if (user + item) % 3]
-    (tmp_path / "ratings.csv").write_text("user,item\n" + "\n".join(rows))
+    Path("ratings.csv").write_text("user,item\n" + "\n".join(rows))
     commands = [
-        line.removeprefix("$ mgformer ")
+        line.removeprefix("$ ")
         for block in blocks(README, "console")
         for line in block.splitlines()
         if line.startswith("$ mgformer ")
     ]
     assert len(commands) == 5
     for command in commands:
-        arguments = [sys.executable, "-m", "mgformer", *shlex.split(command)]
-        done = subprocess.run(arguments, cwd=tmp_path, capture_output=True, text=True, timeout=60)
-        assert done.returncode == 0, (command, done.stderr)
-        assert done.stdout or "--out" in command
-    assert (tmp_path / "recommendations.parquet").is_file()
+        assert mgformer(*shlex.split(command)[1:]).returncode == 0, command
+    assert Path("recommendations.parquet").is_file()
     (code,) = blocks(README, "python")
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60
-    )
-    assert done.returncode == 0, done.stderr
-    assert len(done.stdout.splitlines()) == 5
+    exec(code, {})
+    assert len(capsys.readouterr().out.splitlines()) == 5
 
 
 def test_the_readme_lists_every_model_and_its_options() -> None:

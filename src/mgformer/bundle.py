@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mgformer import __version__
+from mgformer.data.download import sha256_of
 from mgformer.data.ids import Ids
 from mgformer.data.interactions import Interactions
 from mgformer.errors import BundleError
@@ -224,7 +225,7 @@ def _write_table(folder: Path, name: str, table: pl.DataFrame) -> dict[str, Any]
 
 def _keep(draft: Path, name: str, suffix: str) -> dict[str, Any]:
     """Give a written draft its final name, which holds its checksum."""
-    checksum = _sha256(draft)
+    checksum = sha256_of(draft)
     final = draft.with_name(f"{name}-{checksum[:12]}.{suffix}")
     draft.chmod(0o644)  # safetensors writes for the owner only
     with draft.open("rb+") as stream:
@@ -279,7 +280,7 @@ def _checked(folder: Path, file: dict[str, Any]) -> Path:
             f"{path}: {size} bytes, expected {file['bytes']}: truncated or not the file that was"
             " written; copy the folder again, or train again"
         )
-    if _sha256(path) != file["sha256"]:
+    if sha256_of(path) != file["sha256"]:
         raise BundleError(
             f"{path}: changed since it was written (checksum); copy it again, or train again"
         )
@@ -288,8 +289,3 @@ def _checked(folder: Path, file: dict[str, Any]) -> Path:
 
 def _manifest_checksum(manifest: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -54,6 +54,8 @@ def show(
     if name not in catalog.names() or catalog.is_present(name):
         with working():
             facts |= _facts(catalog.open_dataset(name))
+            if name in catalog.names():
+                facts["checksums"] = catalog.verify(name)
     else:
         entry = catalog.entry(name)
         facts |= {
@@ -118,5 +120,7 @@ def _text(value: object) -> str:
         case float():
             return f"{value:.2%}"
         case dict():
-            return ", ".join(f"{part} {count:,}" for part, count in value.items())
+            return ", ".join(f"{part} {_text(fact)}" for part, fact in value.items())
+        case None:
+            return "not known"
     return str(value)

@@ -7,7 +7,9 @@ Shapes: U users, I items, D channels, F factors, B users asked for.
 """
 
 from abc import ABC, abstractmethod
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -105,16 +107,21 @@ class HistoryScorer(Scorer):
 
     def scores(self, users: Tensor) -> Tensor:
         rows = self.histories[users.numpy()]
-        total = torch.zeros(rows.shape)
         if isinstance(self.weights, Tensor):
-            total += _bag(rows, self.weights)
+            total = _bag(rows, self.weights)
         elif self.weights is not None:
-            total += torch.from_numpy((rows @ self.weights).toarray())
+            total = _sparse_product(rows, self.weights)
+        else:
+            total = torch.zeros(rows.shape)
         if self.left is not None and self.right is not None:
-            # One product per user keeps a row's bits independent of the batch.
-            folded = _bag(rows, self.left).double()
-            total += (folded @ self.right.double().T).float()
+            # Rounded from float64, a row has the same bits whatever the batch it is computed in.
+            total += (_bag(rows, self.left).double() @ self._right64.T).float()
         return total
+
+    @cached_property
+    def _right64(self) -> Tensor:
+        assert self.right is not None
+        return self.right.double()
 
     def fold_in(self, histories: sp.csr_array) -> "HistoryScorer":
         return HistoryScorer(histories, self.weights, self.left, self.right)
@@ -130,3 +137,17 @@ def _bag(rows: sp.csr_array, table: Tensor) -> Tensor:
         per_sample_weights=torch.from_numpy(rows.data.astype(np.float32)),
         include_last_offset=True,
     )
+
+
+def _sparse_product(rows: sp.csr_array, weights: sp.csr_array) -> Tensor:
+    """Return the dense product rows @ weights, the rows shared out among threads."""
+    total = np.zeros((rows.shape[0], weights.shape[1]), dtype=np.float32)
+    bounds = np.linspace(0, rows.shape[0], torch.get_num_threads() + 1).astype(int)
+
+    def part(start: int, stop: int) -> None:
+        # scipy releases the interpreter lock in its products.
+        (rows[start:stop] @ weights).toarray(out=total[start:stop])
+
+    with ThreadPoolExecutor(len(bounds) - 1) as threads:
+        list(threads.map(part, bounds[:-1], bounds[1:]))
+    return torch.from_numpy(total)

@@ -40,7 +40,8 @@ class RP3Beta(Model):
     def scorer(self) -> HistoryScorer:
         config, r = self.config, self.graph.interactions
         users, items = self.graph.user_degrees, self.graph.item_degrees
-        to_users = _scaled(r.T.tocsr(), _power(items, config.alpha), np.ones(len(users)))
+        # d_i^(-α) is the same along a row and cancels when rows are scaled to sum 1.
+        to_users = r.T.tocsr()
         to_items = _scaled(r, _power(users, config.alpha), _power(items, config.beta))
         kept = []
         for rows, block in product_blocks(to_users, to_items, "item neighbours"):
