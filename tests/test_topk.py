@@ -53,7 +53,7 @@ def test_a_catalogue_of_several_chunks(levels: int) -> None:
 
 @pytest.mark.parametrize("levels", [0, 3])
 def test_blocks_and_tiles_are_exercised(levels: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topk, "NUM_BLOCKS", 64)
+    monkeypatch.setattr(topk, "DEPTH", 3)
     monkeypatch.setattr(topk, "MAX_USERS", 7)
     scorer = dot(33, 1_000, 6, seed=1, levels=levels)
     seen = some_pairs(33, 1_000, 0.1, seed=2)

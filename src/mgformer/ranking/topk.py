@@ -10,7 +10,7 @@ result depends on the model alone, never on tiles, batches or threads.
 Shapes: B users of a tile, T items of a tile, n = k + slack candidates, D channels.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -24,10 +24,8 @@ from mgformer.progress import phase
 from mgformer.ranking.scorers import DotScorer, Scorer
 
 SLACK = 4  # candidates beyond k; more makes full sorts rarer and every row dearer
-NUM_BLOCKS = (
-    2048  # blocks of columns whose maxima are compared; measured best between 1,024 and 4,096
-)
-MAX_USERS = 256  # users of a tile: enough to keep the matrix product at full speed
+DEPTH = 8  # columns of a block whose maximum is taken; measured best among 4 to 32
+MAX_USERS = 512  # users of a tile: enough to keep the matrix product at full speed
 NOTHING = -torch.inf
 
 
@@ -99,35 +97,33 @@ def _rank_dot(
     items = items.float().contiguous()
     num_items, dim = items.shape
     n = min(k + SLACK, num_items)
-    # A tile of scores takes half of the memory; the other half is for what is gathered from it.
-    rows = max(1, min(MAX_USERS, len(users), memory // (8 * min(num_items, 8 * NUM_BLOCKS))))
-    tile = _Tile(rows, min(num_items, max(n, memory // (8 * rows))))
+    # A tile of scores takes half of the memory; the other half is for what is made of it.
+    rows = max(1, min(MAX_USERS, len(users), memory // (8 * min(num_items, 16_384))))
+    columns = min(num_items, max(n, memory // (8 * rows)))
+    tile = _Tile(rows, columns)
     # |fl(u·v) - u·v| <= gamma_D |u||v|; two more roundings cover the comparison in float32.
     largest = float(items.norm(dim=1).max())
     unit = (dim + 2) * torch.finfo(torch.float32).eps / 2
     for start in range(0, len(users), rows):
         batch = users[start : start + rows]
         vectors = scorer.users[torch.from_numpy(batch)].float()
-        mask = _Mask(seen, batch, tile.blocks)
+        masked = _pairs(seen, batch)
         found: list[tuple[Tensor, Tensor]] = []
-        for left in range(0, num_items, tile.columns):
-            part = items[left : left + tile.columns]
-            tile.clear(len(batch), len(part))
-            for at, chunk in tile.chunks():
-                # While a chunk is in the cache, it is masked and its maxima are noted.
-                torch.mm(vectors, part[at : at + chunk.shape[1]].T, out=chunk)
-                mask.apply(chunk, left + at)
-                tile.note_maxima(chunk)
-            best, values = tile.best(n)
+        for left in range(0, num_items, columns):
+            part = items[left : left + columns]
+            scores = tile.view(len(batch), len(part))
+            torch.mm(vectors, part.T, out=scores)
+            _mask(scores, masked, left)
+            best, values = tile.best(len(batch), len(part), n)
             found.append((best + left, values))
         best, values = _merge(found, n)
-        exact = (vectors.double()[:, None, :] * items[best].double()).sum(-1).float()
+        exact = (vectors.double()[:, None, :] * items[best]).sum(-1).float()
         exact = torch.where(values.isneginf(), values, exact)
         margin = unit * largest * vectors.norm(dim=1)
         best, exact, unsure = _settle(best, values, exact, k, margin, num_items)
         for row in unsure.tolist():
             full = (items.double() @ vectors[row].double()).float()
-            full[mask.of_row(row)] = NOTHING
+            full[masked[1][masked[0] == row]] = NOTHING
             exact[row], best[row] = _sort_row(full, k)
         keep(start, best, exact)
 
@@ -149,94 +145,55 @@ def _rank_rows(
     for start in range(0, len(users), rows):
         batch = users[start : start + rows]
         given = scorer.scores(torch.from_numpy(batch))
-        given = given if choice is None else given[:, torch.from_numpy(choice)]
-        mask = _Mask(seen, batch, tile.blocks)
-        tile.clear(len(batch), num_items)
-        for at, chunk in tile.chunks():
-            chunk.copy_(given[:, at : at + chunk.shape[1]])
-            mask.apply(chunk, at)
-            tile.note_maxima(chunk)
-        best, values = tile.best(n)
+        scores = tile.view(len(batch), num_items)
+        scores.copy_(given if choice is None else given[:, torch.from_numpy(choice)])
+        _mask(scores, _pairs(seen, batch), 0)
+        best, values = tile.best(len(batch), num_items, n)
         best, exact, unsure = _settle(best, values, values, k, torch.zeros(len(batch)), num_items)
         for row in unsure.tolist():
-            exact[row], best[row] = _sort_row(tile.scores[row], k)
+            exact[row], best[row] = _sort_row(scores[row], k)
         keep(start, best, exact)
 
 
 class _Tile:
-    """A reused buffer of scores and, for each block of columns, the maximum of every row.
-
-    Block b holds the columns b, b + blocks, b + 2 · blocks, …, so that the maxima of all blocks
-    are the elementwise maximum of chunks of `blocks` adjacent columns.
-    """
+    """A reused buffer of scores, padded so that its columns fall into equal blocks, twice."""
 
     def __init__(self, rows: int, columns: int) -> None:
-        self.blocks = min(NUM_BLOCKS, columns)
-        self.depth = -(-columns // self.blocks)
-        self.columns = self.depth * self.blocks
-        self.buffer = torch.empty(rows, self.columns)
-        self.maxima = torch.empty(rows, self.blocks)
+        width = -(-columns // DEPTH**2) * DEPTH**2
+        self.buffer = torch.empty(rows, width)
 
-    def clear(self, rows: int, columns: int) -> None:
-        """Begin with a tile of this size; the buffer's columns beyond it are never chosen."""
-        self.scores = self.buffer[:rows, :columns]
+    def view(self, rows: int, columns: int) -> Tensor:
+        """Return the part to write scores to; columns beyond it are never chosen."""
         self.buffer[:rows, columns:] = NOTHING
-        self.maxima[:rows] = NOTHING
+        return self.buffer[:rows, :columns]
 
-    def chunks(self) -> Iterator[tuple[int, Tensor]]:
-        """Yield the first column and a view of each chunk, to be written to."""
-        for left in range(0, self.scores.shape[1], self.blocks):
-            yield left, self.scores[:, left : left + self.blocks]
-
-    def note_maxima(self, chunk: Tensor) -> None:
-        """Take a finished chunk into the maxima of the blocks."""
-        noted = self.maxima[: chunk.shape[0], : chunk.shape[1]]
-        torch.maximum(noted, chunk, out=noted)
-
-    def best(self, n: int) -> tuple[Tensor, Tensor]:
-        """Return columns and scores of n best per row; none left out scores above the lowest.
-
-        n blocks with the highest maxima contain n best scores, because each of them holds one that
-        is at least the lowest of these maxima.
-        """
-        rows, columns = self.scores.shape
-        if n >= self.blocks // 4 or self.depth < 4:
-            values, places = self.scores.topk(min(n, columns), sorted=False)
+    def best(self, rows: int, columns: int, n: int) -> tuple[Tensor, Tensor]:
+        """Return columns and scores of the n best per row, in any order."""
+        if columns < 4 * DEPTH * n:
+            values, places = self.buffer[:rows, :columns].topk(min(n, columns), sorted=False)
             return places, values
-        blocks = self.maxima[:rows].topk(n, sorted=False).indices  # [B, n]
-        scores = self.buffer[:rows].view(rows, self.depth, self.blocks)
-        inside = scores.gather(2, blocks[:, None, :].expand(rows, self.depth, n))  # [B, depth, n]
-        values, places = inside.view(rows, -1).topk(n, sorted=False)
-        column = places // n * self.blocks + blocks.gather(1, places % n)
-        return column, values
+        places, values = _best_by_blocks(self.buffer[:rows], n, levels=2)
+        # Where all else is masked, padding is found too; its score says that it is nothing.
+        return places.clamp_(max=columns - 1), values
 
 
-class _Mask:
-    """The seen pairs of a batch of users, by chunk of columns."""
+def _best_by_blocks(scores: Tensor, n: int, levels: int) -> tuple[Tensor, Tensor]:
+    """Return columns and scores of n best per row; none left out scores above the lowest.
 
-    def __init__(self, seen: sp.csr_array | None, users: NDArray[np.int64], width: int) -> None:
-        if seen is None:
-            seen = sp.csr_array((int(users.max()) + 1, 1), dtype=np.float32)
-        starts, counts = seen.indptr[users], np.diff(seen.indptr)[users]
-        rows = np.repeat(np.arange(len(users)), counts)
-        within = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
-        columns = seen.indices[np.repeat(starts, counts) + within].astype(np.int64)
-        chunks = columns // width
-        order = np.argsort(chunks, kind="stable")
-        self.width = width
-        self.rows, self.columns = (torch.from_numpy(x[order]) for x in (rows, columns))
-        self.bounds = np.concatenate([[0], np.cumsum(np.bincount(chunks))]).tolist()
-
-    def apply(self, chunk: Tensor, left: int) -> None:
-        """Set the seen pairs of a chunk of scores that begins at column `left`."""
-        number = left // self.width
-        if number + 1 < len(self.bounds):
-            pairs = slice(self.bounds[number], self.bounds[number + 1])
-            chunk[self.rows[pairs], self.columns[pairs] - left] = NOTHING
-
-    def of_row(self, row: int) -> Tensor:
-        """Return the seen columns of one row."""
-        return self.columns[self.rows == row]
+    Block b holds the columns b, b + width, b + 2 · width, …, so that the maxima of blocks are
+    maxima of whole vectors. n blocks with the highest maxima contain n best scores, because each
+    of them holds one that is at least the lowest of these maxima.
+    """
+    rows, columns = scores.shape
+    if levels == 0 or columns < 4 * DEPTH * n:
+        values, places = scores.topk(n, sorted=False)
+        return places, values
+    width = columns // DEPTH
+    layers = scores.view(rows, DEPTH, width)
+    blocks, _ = _best_by_blocks(layers.amax(1), n, levels - 1)  # [B, n]
+    inside = layers.gather(2, blocks[:, None, :].expand(rows, DEPTH, n))  # [B, DEPTH, n]
+    values, places = inside.view(rows, -1).topk(n, sorted=False)
+    return places // n * width + blocks.gather(1, places % n), values
 
 
 def _merge(found: list[tuple[Tensor, Tensor]], n: int) -> tuple[Tensor, Tensor]:
@@ -270,3 +227,24 @@ def _settle(
 def _sort_row(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     values, places = scores.sort(descending=True, stable=True)
     return values[:k], places[:k]
+
+
+def _pairs(matrix: sp.csr_array | None, rows: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+    """Return positions within `rows` and columns of all entries of those rows."""
+    if matrix is None:
+        return torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.int64)
+    starts = matrix.indptr[rows]
+    counts = matrix.indptr[rows + 1] - starts
+    place = np.repeat(np.arange(len(rows)), counts)
+    within = np.arange(len(place)) - np.repeat(np.cumsum(counts) - counts, counts)
+    columns = matrix.indices[np.repeat(starts, counts) + within]
+    return torch.from_numpy(place), torch.from_numpy(columns.astype(np.int64))
+
+
+def _mask(scores: Tensor, pairs: tuple[Tensor, Tensor], left: int) -> None:
+    """Set those of the pairs that fall into a tile beginning at column `left`."""
+    rows, columns = pairs
+    if len(columns) and (left > 0 or int(columns.max()) >= scores.shape[1]):
+        inside = (columns >= left) & (columns < left + scores.shape[1])
+        rows, columns = rows[inside], columns[inside] - left
+    scores[rows, columns] = NOTHING
