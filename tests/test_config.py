@@ -57,7 +57,7 @@ def test_bad_files(tmp_path: Path) -> None:
         read_config(tmp_path / "bad.toml")
 
 
-PRESETS = sorted(Path("configs").glob("*/*.toml"))
+PRESETS = sorted((Path(__file__).parent.parent / "configs").glob("*/*.toml"))
 
 
 @pytest.mark.parametrize("path", PRESETS, ids=lambda p: f"{p.parent.name}/{p.stem}")

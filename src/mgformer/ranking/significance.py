@@ -4,7 +4,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
 from mgformer.errors import DataError
 
@@ -21,6 +20,8 @@ def paired_test(ours: NDArray[np.float64], theirs: NDArray[np.float64]) -> Paire
     """Compare one metric of two runs, given per user in the same order."""
     if len(ours) != len(theirs):
         raise DataError(f"runs rank different users: {len(ours)} and {len(theirs)}")
+    from scipy import stats  # takes most of a second to import, and few commands need it
+
     gap = ours - theirs
     if len(gap) < 2 or not gap.any():
         # One user, or equal lists: the statistic is 0/0, and nothing can be told apart.
