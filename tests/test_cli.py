@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -256,6 +257,27 @@ def test_bad_questions(run: Path, tmp_path: Path) -> None:
     }.items():
         assert_one_line(mgformer("recommend", run, *arguments), expected)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("damage", ["truncated", "changed", "newer"])
+def test_bad_bundles(damage: str, run: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "run"
+    shutil.copytree(run, broken)
+    scorer = next(broken.glob("scorer-*"))
+    content = scorer.read_bytes()
+    if damage == "truncated":
+        scorer.write_bytes(content[:-1])
+    elif damage == "changed":
+        scorer.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    else:
+        manifest = broken / "bundle.json"
+        manifest.write_text(manifest.read_text().replace('"format": 1', '"format": 99'))
+    expected = {"truncated": "truncated", "changed": "checksum", "newer": "upgrade"}[damage]
+    before = {path: path.read_bytes() for path in broken.iterdir()}
+    assert_one_line(mgformer("recommend", broken, "--all", "--out", tmp_path / "x.csv"), expected)
+    assert_one_line(mgformer("evaluate", broken), expected)
+    assert {path: path.read_bytes() for path in broken.iterdir()} == before
+    assert not (tmp_path / "x.csv").exists()
 
 
 def test_bad_names(tmp_path: Path) -> None:

@@ -19,16 +19,25 @@ from rich.progress import (
     MofNCompleteColumn,
     Progress,
     SpinnerColumn,
+    Task,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
 from rich.table import Table
+from rich.text import Text
 
 from mgformer.progress import Advance, reporting
 
 out = Console(highlight=False, soft_wrap=True)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+class _Count(MofNCompleteColumn):
+    """Steps done of all; nothing where their number is not known."""
+
+    def render(self, task: Task) -> Text:
+        return Text() if task.total is None else super().render(task)
 
 
 @contextmanager
@@ -45,7 +54,7 @@ def working() -> Iterator[None]:
                     SpinnerColumn(),
                     TextColumn("{task.description}"),
                     BarColumn(),
-                    MofNCompleteColumn(),
+                    _Count(),
                     TimeElapsedColumn(),
                     TimeRemainingColumn(),
                     console=err,
