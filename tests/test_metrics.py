@@ -80,6 +80,11 @@ def test_a_perfect_ranking_scores_one() -> None:
         np.testing.assert_allclose(metrics.METRICS[name](hits, np.array([2, 1]), 3), 1.0)
 
 
+def test_an_enormous_k_is_no_burden() -> None:
+    hits, relevant = np.array([[True, False]]), np.array([2])
+    assert metrics.ndcg(hits, relevant, 10**12)[0] == metrics.ndcg(hits, relevant, 2)[0]
+
+
 def test_recall_denominators_differ_only_beyond_k() -> None:
     hits = np.array([[True, True]])
     assert metrics.recall(hits, np.array([8]), 2)[0] == 2 / 8

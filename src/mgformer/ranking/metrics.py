@@ -71,7 +71,8 @@ def discounts(length: int) -> NDArray[np.float64]:
 
 def ideal_gain(relevant: Counts, k: int) -> Values:
     """Return the gain of a list that begins with all held-out items."""
-    return np.cumsum(discounts(k))[np.minimum(relevant, k) - 1]
+    most = np.minimum(relevant, k)
+    return np.cumsum(discounts(int(most.max())))[most - 1]
 
 
 METRICS: Mapping[str, Callable[[Hits, Counts, int], Values]] = {

@@ -17,6 +17,8 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
+from mgformer.graph.products import csr_matmul
+
 
 class Scorer(ABC):
     """Scores of all items, for users known by number."""
@@ -65,14 +67,18 @@ class DotScorer(Scorer):
     def scores(self, users: Tensor) -> Tensor:
         # float64 makes a row's float32 result the same whatever the batch it is computed in, but
         # for cases on a rounding boundary; ranking does not rely on it (see topk.py).
-        return (self.users[users].double() @ self.items.double().T).float()
+        return (self.users[users].double() @ self._items64.T).float()
+
+    @cached_property
+    def _items64(self) -> Tensor:
+        return self.items.double()
 
     def fold_in(self, histories: sp.csr_array) -> "DotScorer":
         """Solve each new user against the fixed items, as one half-step of implicit ALS.
 
         Minimises Σ_{i in history} (w·v_i − 1)² + α₀ Σ_{all i} (w·v_i)² + λ (|history| + α₀ I) ‖w‖².
         """
-        items = self.items.double()
+        items = self._items64
         shared = self.unobserved_weight * items.T @ items  # [D, D]
         solved = torch.zeros(histories.shape[0], items.shape[1], dtype=torch.float64)
         identity = torch.eye(items.shape[1], dtype=torch.float64)
@@ -108,14 +114,14 @@ class HistoryScorer(Scorer):
     def scores(self, users: Tensor) -> Tensor:
         rows = self.histories[users.numpy()]
         if isinstance(self.weights, Tensor):
-            total = _bag(rows, self.weights)
+            total = csr_matmul(rows, self.weights)
         elif self.weights is not None:
             total = _sparse_product(rows, self.weights)
         else:
             total = torch.zeros(rows.shape)
         if self.left is not None and self.right is not None:
             # Rounded from float64, a row has the same bits whatever the batch it is computed in.
-            total += (_bag(rows, self.left).double() @ self._right64.T).float()
+            total += (csr_matmul(rows, self.left).double() @ self._right64.T).float()
         return total
 
     @cached_property
@@ -125,18 +131,6 @@ class HistoryScorer(Scorer):
 
     def fold_in(self, histories: sp.csr_array) -> "HistoryScorer":
         return HistoryScorer(histories, self.weights, self.left, self.right)
-
-
-def _bag(rows: sp.csr_array, table: Tensor) -> Tensor:
-    """Return the sparse-dense product rows @ table, row by row on all threads."""
-    return torch.nn.functional.embedding_bag(
-        torch.from_numpy(rows.indices.astype(np.int64)),
-        table,
-        torch.from_numpy(rows.indptr.astype(np.int64)),
-        mode="sum",
-        per_sample_weights=torch.from_numpy(rows.data.astype(np.float32)),
-        include_last_offset=True,
-    )
 
 
 def _sparse_product(rows: sp.csr_array, weights: sp.csr_array) -> Tensor:

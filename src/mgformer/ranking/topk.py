@@ -10,7 +10,7 @@ result depends on the model alone, never on tiles, batches or threads.
 Shapes: B users of a tile, T items of a tile, n = k + slack candidates, D channels.
 """
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -30,9 +30,9 @@ NOTHING = -torch.inf
 
 
 class TopK(NamedTuple):
-    """The best items of each user, best first; -1 (score -inf) where there are fewer than k."""
+    """The best items of each user, best first; -1 (score -inf) where fewer are left."""
 
-    items: NDArray[np.int32]  # [users, k]
+    items: NDArray[np.int32]  # [users, k]; k is at most the number of items to choose from
     scores: NDArray[np.float32]  # [users, k]
 
 
@@ -63,36 +63,39 @@ def top_k(
     choice = None if candidates is None else np.unique(np.asarray(candidates, dtype=np.int64))
     if choice is not None and seen is not None:
         seen = sp.csr_array(seen[:, choice])
-    rank = _rank_dot if isinstance(scorer, DotScorer) else _rank_rows
+    k = min(k, scorer.num_items if choice is None else len(choice))
     items = np.full((len(asked), k), -1, dtype=np.int32)
     scores = np.full((len(asked), k), -np.inf, dtype=np.float32)
-    width = min(k, scorer.num_items if choice is None else len(choice))
-    if width:
-        with torch.no_grad(), phase("ranking", len(asked)) as advance:
-
-            def keep(start: int, best: Tensor, values: Tensor) -> None:
-                stop = start + len(best)
-                found = best.numpy() if choice is None else choice[best.numpy()]
-                items[start:stop, :width] = np.where(values.isneginf().numpy(), -1, found)
-                scores[start:stop, :width] = values.numpy()
-                advance(len(best))
-
-            rank(scorer, asked, width, seen, choice, memory_mb * 1_000_000, keep)  # type: ignore[arg-type]
+    if not k:
+        return TopK(items, scores)
+    task = _Task(asked, k, seen, choice, memory_mb * 1_000_000)
+    with torch.no_grad(), phase("ranking", len(asked)) as advance:
+        parts = _rank_dot(scorer, task) if isinstance(scorer, DotScorer) else _rank(scorer, task)
+        for start, best, values in parts:
+            stop = start + len(best)
+            found = best.numpy() if choice is None else choice[best.numpy()]
+            items[start:stop] = np.where(values.isneginf().numpy(), -1, found)
+            scores[start:stop] = values.numpy()
+            advance(len(best))
     return TopK(items, scores)
 
 
-Keep = Callable[[int, Tensor, Tensor], None]
+class _Task(NamedTuple):
+    """What is asked of a ranking, checked."""
+
+    users: NDArray[np.int64]
+    k: int
+    seen: sp.csr_array | None  # columns are those of the choice
+    choice: NDArray[np.int64] | None
+    memory: int  # bytes
 
 
-def _rank_dot(
-    scorer: DotScorer,
-    users: NDArray[np.int64],
-    k: int,
-    seen: sp.csr_array | None,
-    choice: NDArray[np.int64] | None,
-    memory: int,
-    keep: Keep,
-) -> None:
+Part = tuple[int, Tensor, Tensor]  # first of some users, their items and scores, best first
+
+
+def _rank_dot(scorer: DotScorer, task: _Task) -> Iterator[Part]:
+    """Rank by products of tiles, settled pair by pair."""
+    users, k, seen, choice, memory = task
     items = scorer.items if choice is None else scorer.items[torch.from_numpy(choice)]
     items = items.float().contiguous()
     num_items, dim = items.shape
@@ -125,19 +128,12 @@ def _rank_dot(
             full = (items.double() @ vectors[row].double()).float()
             full[masked[1][masked[0] == row]] = NOTHING
             exact[row], best[row] = _sort_row(full, k)
-        keep(start, best, exact)
+        yield start, best, exact
 
 
-def _rank_rows(
-    scorer: Scorer,
-    users: NDArray[np.int64],
-    k: int,
-    seen: sp.csr_array | None,
-    choice: NDArray[np.int64] | None,
-    memory: int,
-    keep: Keep,
-) -> None:
+def _rank(scorer: Scorer, task: _Task) -> Iterator[Part]:
     """Rank with a scorer whose rows come whole and exact, such as history × item-item matrix."""
+    users, k, seen, choice, memory = task
     num_items = scorer.num_items if choice is None else len(choice)
     n = min(k + SLACK, num_items)
     rows = max(1, min(MAX_USERS, len(users), memory // (16 * scorer.num_items)))
@@ -152,7 +148,7 @@ def _rank_rows(
         best, exact, unsure = _settle(best, values, values, k, torch.zeros(len(batch)), num_items)
         for row in unsure.tolist():
             exact[row], best[row] = _sort_row(scores[row], k)
-        keep(start, best, exact)
+        yield start, best, exact
 
 
 class _Tile:
