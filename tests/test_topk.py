@@ -107,8 +107,9 @@ def test_history_scorer_of_every_form() -> None:
     for scorer in (
         HistoryScorer(histories, sparse),
         HistoryScorer(histories, dense),
-        HistoryScorer(histories, None, left, right),
-        HistoryScorer(histories, sparse, left, right),
+        HistoryScorer(histories, through=sparse[:40]),
+        HistoryScorer(histories, left=left, right=right),
+        HistoryScorer(histories, sparse, sparse[:40], left, right),
     ):
         check(scorer, 12, histories)
         check(scorer, 12, histories, candidates=[5, 5, 250, 17])

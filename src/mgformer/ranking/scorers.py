@@ -9,7 +9,8 @@ Shapes: U users, I items, D channels, F factors, B users asked for.
 from abc import ABC, abstractmethod
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import matmul
 from typing import ClassVar
 
 import numpy as np
@@ -91,15 +92,16 @@ class DotScorer(Scorer):
 
 @dataclass(frozen=True, eq=False)
 class HistoryScorer(Scorer):
-    """scores(u) = h_u W + (h_u L) Rᵀ, with h_u the user's row of the interaction matrix.
+    """scores(u) = h_u W + h_u Tᵀ T + (h_u L) Rᵀ, with h_u the user's row of the interactions.
 
-    W is an item-item matrix, sparse or dense; L and R are the factors of a low-rank one. Either
-    may be absent.
+    W is an item-item matrix, sparse or dense; TᵀT one that is never formed, since it would be far
+    larger than the sparse T; L and R are the factors of a low-rank one. Each may be absent.
     """
 
     kind: ClassVar[str] = "history"
     histories: sp.csr_array  # [U, I]
     weights: sp.csr_array | Tensor | None = None  # [I, I]
+    through: sp.csr_array | None = None  # [any, I]
     left: Tensor | None = None  # [I, F]
     right: Tensor | None = None  # [I, F]
 
@@ -113,16 +115,22 @@ class HistoryScorer(Scorer):
 
     def scores(self, users: Tensor) -> Tensor:
         rows = self.histories[users.numpy()]
+        total = torch.zeros(rows.shape)
         if isinstance(self.weights, Tensor):
-            total = csr_matmul(rows, self.weights)
+            total += csr_matmul(rows, self.weights)
         elif self.weights is not None:
-            total = _sparse_product(rows, self.weights)
-        else:
-            total = torch.zeros(rows.shape)
+            total += _sparse_product(rows, self.weights)
+        if self.through is not None:
+            total += _sparse_product(rows, self._into, self.through)
         if self.left is not None and self.right is not None:
             # Rounded from float64, a row has the same bits whatever the batch it is computed in.
             total += (csr_matmul(rows, self.left).double() @ self._right64.T).float()
         return total
+
+    @cached_property
+    def _into(self) -> sp.csr_array:
+        assert self.through is not None
+        return self.through.T.tocsr()
 
     @cached_property
     def _right64(self) -> Tensor:
@@ -130,17 +138,17 @@ class HistoryScorer(Scorer):
         return self.right.double()
 
     def fold_in(self, histories: sp.csr_array) -> "HistoryScorer":
-        return HistoryScorer(histories, self.weights, self.left, self.right)
+        return HistoryScorer(histories, self.weights, self.through, self.left, self.right)
 
 
-def _sparse_product(rows: sp.csr_array, weights: sp.csr_array) -> Tensor:
-    """Return the dense product rows @ weights, the rows shared out among threads."""
-    total = np.zeros((rows.shape[0], weights.shape[1]), dtype=np.float32)
+def _sparse_product(rows: sp.csr_array, *factors: sp.csr_array) -> Tensor:
+    """Return the dense product of sparse matrices, the rows shared out among threads."""
+    total = np.zeros((rows.shape[0], factors[-1].shape[1]), dtype=np.float32)
     bounds = np.linspace(0, rows.shape[0], torch.get_num_threads() + 1).astype(int)
 
     def part(start: int, stop: int) -> None:
         # scipy releases the interpreter lock in its products.
-        (rows[start:stop] @ weights).toarray(out=total[start:stop])
+        reduce(matmul, factors, rows[start:stop]).toarray(out=total[start:stop])
 
     with ThreadPoolExecutor(len(bounds) - 1) as threads:
         list(threads.map(part, bounds[:-1], bounds[1:]))

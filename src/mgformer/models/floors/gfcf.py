@@ -9,12 +9,10 @@ Shapes: U users, I items, F factors; R and its normalised form R̃ are [U, I], V
 from typing import cast
 
 import numpy as np
-import scipy.sparse as sp
 import torch
 from pydantic import NonNegativeFloat, PositiveInt
 
 from mgformer.graph.bipartite import Graph, inverse_sqrt
-from mgformer.graph.products import product_blocks
 from mgformer.graph.spectral import feasible_rank, truncated_svd
 from mgformer.models.base import Model, ModelConfig
 from mgformer.ranking.scorers import HistoryScorer
@@ -38,15 +36,16 @@ class GFCF(Model):
 
     def scorer(self) -> HistoryScorer:
         histories, normalized = self.graph.interactions, self.graph.normalized
-        blocks = product_blocks(normalized.T.tocsr(), normalized, "item-item matrix")
-        gram = sp.csr_array(sp.vstack([block for _, block in blocks], format="csr"))
         if self.config.alpha == 0:
-            return HistoryScorer(histories, gram)
+            return HistoryScorer(histories, through=normalized)
         rank = feasible_rank(self.config.rank, normalized)
         vectors = truncated_svd(normalized, rank, self.rng).right
         degrees = self.graph.item_degrees
         shrink = torch.from_numpy(inverse_sqrt(degrees)).float()[:, None]
         grow = torch.from_numpy(np.sqrt(degrees)).float()[:, None]
         return HistoryScorer(
-            histories, gram, left=shrink * vectors, right=self.config.alpha * grow * vectors
+            histories,
+            through=normalized,
+            left=shrink * vectors,
+            right=self.config.alpha * grow * vectors,
         )
