@@ -186,3 +186,68 @@ def gini(shown: list[int]) -> float:
     """Return the mean absolute difference of all pairs over twice the mean."""
     count, mean = len(shown), sum(shown) / len(shown)
     return sum(abs(a - b) for a in shown for b in shown) / (2 * count * count * mean)
+
+
+def positive_features(x: torch.Tensor, projection: torch.Tensor) -> torch.Tensor:
+    """exp(-½‖x‖²) exp(Wx) / √F [n, F], row by row."""
+    rows = [torch.exp(projection @ row) * torch.exp(-(row @ row) / 2) for row in x]
+    return torch.stack(rows) / math.sqrt(len(projection))
+
+
+def weighted_means(weights: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """Σ_j weights_ij v_j / Σ_j weights_ij [q, D]; zeros where a row has no weights."""
+    rows = [
+        (row[:, None] * values).sum(0) / row.sum() if row.any() else torch.zeros_like(values[0])
+        for row in weights
+    ]
+    return torch.stack(rows)
+
+
+def sine_weights(query_angles: torch.Tensor, key_angles: torch.Tensor) -> torch.Tensor:
+    """sin(c_i + c_j) [q, n]."""
+    return torch.stack([torch.sin(angle + key_angles) for angle in query_angles])
+
+
+def masked_attention(
+    q_features: torch.Tensor,
+    k_features: torch.Tensor,
+    values: torch.Tensor,
+    mask: torch.Tensor | float = 1.0,
+) -> torch.Tensor:
+    """Attention with weights M_ij φ(q_i)·φ(k_j), all [q, n] of them written out."""
+    kernel = (q_features[:, None, :] * k_features[None, :, :]).sum(2)
+    return weighted_means(mask * kernel, values)
+
+
+def alignment(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """The mean squared distance of matching rows on the sphere, row by row."""
+    total = torch.zeros((), dtype=x.dtype)
+    for a, b in zip(x, y, strict=True):
+        total = total + (a / a.norm() - b / b.norm()).square().sum()
+    return total / len(x)
+
+
+def uniformity(x: torch.Tensor, t: float) -> torch.Tensor:
+    """log of the mean over pairs a < b of exp(-t ‖x_a - x_b‖²) on the sphere, pair by pair."""
+    rows = [row / row.norm() for row in x]
+    terms = [
+        torch.exp(-t * (rows[a] - rows[b]).square().sum())
+        for a in range(len(rows))
+        for b in range(a + 1, len(rows))
+    ]
+    return torch.stack(terms).mean().log()
+
+
+def info_nce(
+    a: torch.Tensor, b: torch.Tensor, candidates: torch.Tensor, temperature: float
+) -> torch.Tensor:
+    """The mean of -log(exp(cos(a_r, b_r) / τ) / Σ_k exp(cos(a_r, c_k) / τ)), row by row."""
+
+    def weight(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch.exp(x @ y / (x.norm() * y.norm() * temperature))
+
+    total = torch.zeros((), dtype=a.dtype)
+    for x, y in zip(a, b, strict=True):
+        everything = torch.stack([weight(x, c) for c in candidates]).sum()
+        total = total - torch.log(weight(x, y) / everything)
+    return total / len(a)

@@ -24,7 +24,8 @@ from mgformer.progress import phase
 from mgformer.ranking.scorers import DotScorer, Scorer
 
 SLACK = 4  # candidates beyond k; more makes full sorts rarer and every row dearer
-DEPTH = 8  # columns of a block whose maximum is taken; measured best among 4 to 32
+DEPTH = 8  # columns of a block whose maximum is taken; measured best among 6 to 16
+LEVELS = 2  # times that maxima are taken of maxima; a third is not faster
 MAX_USERS = 512  # users of a tile: enough to keep the matrix product at full speed
 NOTHING = -torch.inf
 
@@ -152,10 +153,10 @@ def _rank(scorer: Scorer, task: _Task) -> Iterator[Part]:
 
 
 class _Tile:
-    """A reused buffer of scores, padded so that its columns fall into equal blocks, twice."""
+    """A reused buffer of scores, padded so that its columns fall into blocks at every level."""
 
     def __init__(self, rows: int, columns: int) -> None:
-        width = -(-columns // DEPTH**2) * DEPTH**2
+        width = -(-columns // DEPTH**LEVELS) * DEPTH**LEVELS
         self.buffer = torch.empty(rows, width)
 
     def view(self, rows: int, columns: int) -> Tensor:
@@ -168,7 +169,7 @@ class _Tile:
         if columns < 4 * DEPTH * n:
             values, places = self.buffer[:rows, :columns].topk(min(n, columns), sorted=False)
             return places, values
-        places, values = _best_by_blocks(self.buffer[:rows], n, levels=2)
+        places, values = _best_by_blocks(self.buffer[:rows], n, LEVELS)
         # Where all else is masked, padding is found too; its score says that it is nothing.
         return places.clamp_(max=columns - 1), values
 
