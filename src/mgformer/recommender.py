@@ -81,11 +81,11 @@ class Recommender:
         if len(unknown):
             asked = users[int(unknown[0])]
             close = self.bundle.users.closest(asked)
-            hint = f"did you mean {', '.join(close)}? " if close else ""
+            hint = f" did you mean {', '.join(close)}?" if close else ""
             more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
             raise DataError(
                 f"unknown user {str(asked)!r}{more}: not among the {len(self.bundle.users):,} users"
-                f" of the training data; {hint}For somebody new use --history item1,item2,…"
+                f" of the training data;{hint} for somebody new use --history item1,item2,…"
             )
         return numbers
 

@@ -111,6 +111,9 @@ def _show(recommender: Recommender, answer: Answer) -> None:
         out.print(
             f"\n{answer.user} already has: {', '.join(liked)}{more}", style="dim", markup=False
         )
+    if not answer.items:
+        out.print(f"nothing is left to recommend {title}")
+        return
     named = any(item.name for item in answer.items)
     rows = [
         [
