@@ -1,0 +1,1 @@
+"""Pure functions of tensors that models are put together from: features, attention, losses."""
