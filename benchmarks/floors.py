@@ -25,8 +25,8 @@ PUBLISHED = {
     "gowalla/itemknn": (0.1570, 0.1214, "BARS"),
     "yelp2018/ease": (0.0657, 0.0552, "BARS"),
     "gowalla/ease": (0.1765, 0.1467, "BARS"),
-    "yelp2018/gfcf": (0.0697, 0.0571, "GF-CF paper"),
-    "gowalla/gfcf": (0.1849, 0.1518, "GF-CF paper"),
+    "yelp2018/gfcf-paper": (0.0697, 0.0571, "GF-CF paper"),
+    "gowalla/gfcf-paper": (0.1849, 0.1518, "GF-CF paper"),
 }
 HEAD = """# Results
 
@@ -68,8 +68,9 @@ def table(records: dict[str, dict]) -> str:
     for name, record in records.items():
         recall, ndcg = (record["test"][f"{metric}@20"] for metric in ("recall", "ndcg"))
         published, ratio = "–", "–"
-        if name in PUBLISHED:
-            their_recall, their_ndcg, source = PUBLISHED[name]
+        known = PUBLISHED.get(name) or PUBLISHED.get(f"{name}-paper")
+        if known:
+            their_recall, their_ndcg, source = known
             published = f"{their_recall:.4f} / {their_ndcg:.4f} ({source})"
             ratio = f"{recall / their_recall:.3f} / {ndcg / their_ndcg:.3f}"
         rows.append(
