@@ -88,7 +88,9 @@ METRICS: Mapping[str, Callable[[Hits, Counts, int], Values]] = {
 
 def coverage(items: NDArray[np.int32], num_items: int) -> float:
     """Return the share of the catalogue that is recommended to anybody; -1 is no item."""
-    return len(np.unique(items[items >= 0])) / num_items
+    shown = np.zeros(num_items, dtype=bool)
+    shown[items[items >= 0]] = True
+    return float(shown.mean())
 
 
 def gini(items: NDArray[np.int32], num_items: int) -> float:
