@@ -21,8 +21,6 @@ RECORD = "record.json"
 PUBLISHED = {
     "yelp2018/popularity": (0.0125, 0.0101, "counted"),
     "gowalla/popularity": (0.0416, 0.0317, "counted"),
-    "yelp2018/itemknn": (0.0639, 0.0531, "BARS"),
-    "gowalla/itemknn": (0.1570, 0.1214, "BARS"),
     "yelp2018/ease": (0.0657, 0.0552, "BARS"),
     "gowalla/ease": (0.1765, 0.1467, "BARS"),
     "yelp2018/gfcf-paper": (0.0697, 0.0571, "GF-CF paper"),
@@ -30,9 +28,10 @@ PUBLISHED = {
 }
 HEAD = """# Results
 
-Generated from run folders by `python -m benchmarks.floors`; nothing here is typed. Selected on
-validation, trained again on train and validation, tested once ([protocol](protocol.md)). Published
-figures of the LightGCN split often chose hyper-parameters or epochs on the test set; ours did not.
+Generated from run folders by `python -m benchmarks.floors`; none of our figures is typed. Options
+are those with the best validation NDCG@20 of the few that were tried, except in runs `-paper`,
+which take the paper's. Then trained again on train and validation ([protocol](protocol.md)).
+Published figures of the LightGCN split often chose hyper-parameters or epochs on the test set.
 
 | run | Recall@20 | NDCG@20 | published | ratio | validation NDCG@20 |
 |---|---|---|---|---|---|

@@ -71,3 +71,15 @@ def test_the_worked_example_of_the_metrics() -> None:
         assert float(value) == pytest.approx(
             metrics.METRICS[name](hits, np.array([3]), 5)[0], abs=5e-5
         )
+
+
+def test_presets_expect_what_the_results_say() -> None:
+    results = re.findall(
+        r"^\| (\S+/\S+) \| ([\d.]+) \| ([\d.]+) \|", (ROOT / "docs/results.md").read_text(), re.M
+    )
+    assert {name for name, _, _ in results} == {
+        f"{path.parent.name}/{path.stem}" for path in (ROOT / "configs").glob("*/*.toml")
+    }
+    for name, recall, ndcg in results:
+        preset = (ROOT / "configs" / f"{name}.toml").read_text()
+        assert f"# Expect: test Recall@20 {recall}, NDCG@20 {ndcg}" in preset, name
