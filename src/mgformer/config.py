@@ -7,6 +7,8 @@ A run is written as TOML and changed with `--set section.option=value`:
     [data]          # how files are read            data/columns.py
     [split]         # train, validation, test       data/splits.py
     [model]         # name = "ease", and its own options
+    [train]         # epochs, batches, optimiser    training/options.py
+    [score]         # how embeddings are compared   ranking/scoring.py
     [evaluation]    # cut-offs, memory              ranking/evaluation.py
 """
 
@@ -15,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationError, model_validator
 
 from mgformer.data.columns import DataConfig
 from mgformer.data.splits import SplitConfig
@@ -23,6 +25,8 @@ from mgformer.errors import ConfigError, did_you_mean
 from mgformer.models import MODELS
 from mgformer.models.base import ModelConfig
 from mgformer.ranking.evaluation import EvaluationConfig
+from mgformer.ranking.scoring import Kind, ScoreConfig
+from mgformer.training.options import TrainConfig
 
 DEFAULT_DATASET = "demo"
 DEFAULT_MODEL = "gfcf"
@@ -41,8 +45,27 @@ class RunConfig(BaseModel):
     """Seed of the split and of everything the model draws."""
     data: DataConfig = DataConfig()
     split: SplitConfig = SplitConfig()
+    train: TrainConfig = TrainConfig()
+    score: ScoreConfig = ScoreConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     model: SerializeAsAny[ModelConfig]
+
+    @property
+    def score_kind(self) -> Kind | None:
+        """How embeddings are compared; None if the model has none."""
+        if self.score.kind == "auto":
+            return MODELS[self.model_name].score_kind
+        return self.score.kind
+
+    @model_validator(mode="after")
+    def _has_something_to_score_with(self) -> "RunConfig":
+        if MODELS[self.model_name].score_kind is None and self.score != ScoreConfig():
+            raise ValueError(
+                f"score: {self.model_name} has no embeddings to compare; leave the section out"
+            )
+        if self.score.gamma is not None and self.score_kind != "degree":
+            raise ValueError("score.gamma needs score.kind = degree")
+        return self
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the run as the nested mapping that `build_config` takes."""

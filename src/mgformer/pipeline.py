@@ -20,54 +20,95 @@ from mgformer.data.dataset import Dataset
 from mgformer.data.interactions import Interactions
 from mgformer.data.splits import Split, split_dataset
 from mgformer.errors import DataError
+from mgformer.fitting import Choice, Fitted, fit
 from mgformer.graph.bipartite import Graph
 from mgformer.models import MODELS
-from mgformer.progress import phase
+from mgformer.models.base import TrainableModel
 from mgformer.ranking.evaluation import Evaluation, EvaluationConfig, evaluate
 from mgformer.ranking.scorers import Scorer
+from mgformer.training.workspace import Workspace
+
+SELECTION_K = 20
+GAMMA_USERS = 2048
+"""Validation users by whom the exponent of popularity is chosen while training goes on; in the end
+it is chosen by all."""
 
 
-def train(config: RunConfig, dataset: Dataset | None = None) -> Bundle:
-    """Train and evaluate what the config describes; `dataset` stands in for `config.dataset`."""
+def train(
+    config: RunConfig,
+    dataset: Dataset | None = None,
+    *,
+    folder: Path | None = None,
+    resume: bool = False,
+) -> Bundle:
+    """Train and evaluate what the config describes.
+
+    Args:
+        config: The run.
+        dataset: Stands in for `config.dataset`.
+        folder: Where a model that is trained step by step keeps its log and checkpoints; they stay
+            for as long as the bundle is not saved (`remove_checkpoint`).
+        resume: Go on from the checkpoint in `folder`, if there is one.
+    """
+    trainable = issubclass(MODELS[config.model_name], TrainableModel)
+    workspace = (
+        Workspace(folder, config.to_mapping(), resume=resume) if folder and trainable else None
+    )
     seconds: dict[str, float] = {}
     # The split and the model draw from separate streams: trying another model keeps the split.
     split_rng, model_rng = np.random.default_rng(config.seed).spawn(2)
+    select_rng, refit_rng = model_rng.spawn(2)
     with _timed(seconds, "prepare"):
         dataset = dataset or open_dataset(config.dataset, config.data)
         split = split_dataset(dataset, config.split, split_rng)
         if not len(split.train):
             raise DataError(f"{dataset.name}: no pairs are left to train on; add interactions")
-    with _timed(seconds, "train"):
-        scorer = fit(config, split.train, model_rng)
-    with _timed(seconds, "evaluate"):
-        valid = evaluate_part(scorer, split, "valid", config.evaluation)
+    if workspace:
+        workspace.opened(dataset.fingerprint)
+    results: dict[str, Any] = dict(workspace.results) if workspace else {}
+    if not results:
+        with _timed(seconds, "train"):
+            fitted = _select(config, split, select_rng, workspace)
+        with _timed(seconds, "evaluate"):
+            valid = evaluate_part(fitted.scorer, split, "valid", config.evaluation)
+        results = {
+            "valid": valid.means if valid else {},
+            "choice": fitted.choice._asdict(),
+            "trained": len(fitted.history),
+        }
     if config.split.refit:
         with _timed(seconds, "train"):
             whole = split.train.union(split.valid)
-            scorer = fit(config, whole, model_rng)
+            if workspace:
+                workspace.stage, workspace.results = "refit", results
+            choice = Choice(**results["choice"])
+            fitted = fit(config, whole, refit_rng, choice=choice, workspace=workspace)
             split = replace(
                 split, train=whole, valid=whole.subset(np.zeros(len(whole), dtype=bool))
             )
     with _timed(seconds, "evaluate"):
-        test = evaluate_part(scorer, split, "test", config.evaluation)
+        test = evaluate_part(fitted.scorer, split, "test", config.evaluation)
     record = {
         "model": config.model_name,
         "dataset": dataset.name,
         "fingerprint": dataset.fingerprint,
         "protocol": protocol_of(config, split),
         "seed": config.seed,
-        "valid": valid.means if valid else {},
+        "valid": results["valid"],
         "test": test.means if test else {},
         "groups": test.groups if test else {},
         "seconds": {name: round(value, 3) for name, value in seconds.items()},
-        "epochs": 0,
+        "epochs": results["choice"]["epochs"],
+        "gamma": results["choice"]["gamma"],
         "config": config.to_mapping(),
         "library": __version__,
         "commit": commit(),
     }
+    if workspace:
+        workspace.close()
     per_user = _per_user(test, split.train) if test else None
     return Bundle(
-        scorer,
+        fitted.scorer,
         split.train,
         split.valid,
         split.test,
@@ -78,11 +119,28 @@ def train(config: RunConfig, dataset: Dataset | None = None) -> Bundle:
     )
 
 
-def fit(config: RunConfig, pairs: Interactions, rng: np.random.Generator) -> Scorer:
-    """Train the configured model on `pairs` and nothing else."""
-    with phase(f"training {config.model_name}", None):
-        graph = Graph(pairs.matrix)
-        return MODELS[config.model_name](config.model, graph, rng).scorer()
+def _select(
+    config: RunConfig, split: Split, rng: np.random.Generator, workspace: Workspace | None
+) -> Fitted:
+    """Train on train, choosing on validation what there is to choose."""
+    if not len(split.valid):
+        return fit(config, split.train, rng, workspace=workspace)
+    options = EvaluationConfig(ks=(SELECTION_K,), memory_mb=config.evaluation.memory_mb)
+    some = replace(split, valid=_thinned(split.valid, GAMMA_USERS))
+
+    def measure(scorer: Scorer, sampled: bool) -> dict[str, float] | None:
+        result = evaluate_part(scorer, some if sampled else split, "valid", options)
+        names = (f"ndcg@{SELECTION_K}", f"recall@{SELECTION_K}")
+        return {name: result.means[name] for name in names} if result else None
+
+    return fit(config, split.train, rng, measure=measure, workspace=workspace)
+
+
+def _thinned(pairs: Interactions, num_users: int) -> Interactions:
+    """Return the pairs of at most so many users, evenly spaced among those who have any."""
+    users = np.flatnonzero(np.diff(pairs.indptr))
+    kept = users[:: max(1, -(-len(users) // num_users))]
+    return pairs.subset(np.isin(pairs.rows, kept))
 
 
 def evaluate_part(

@@ -32,3 +32,8 @@ def reporting(reporter: Reporter) -> Iterator[None]:
         yield
     finally:
         _reporter.reset(token)
+
+
+def quietly() -> AbstractContextManager[None]:
+    """Leave out the phases announced inside, which are part of a longer one."""
+    return reporting(_silent)

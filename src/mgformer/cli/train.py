@@ -6,7 +6,7 @@ from typing import Any
 import typer
 
 from mgformer.bundle import Bundle, check_folder, save_bundle
-from mgformer.cli.console import out, print_json, print_table, working
+from mgformer.cli.console import fail, out, print_json, print_table, working
 from mgformer.config import (
     DEFAULT_DATASET,
     DEFAULT_MODEL,
@@ -16,6 +16,10 @@ from mgformer.config import (
 )
 from mgformer.models import MODELS
 from mgformer.pipeline import popularity_of, train
+from mgformer.training.checkpoint import load_checkpoint, remove_checkpoint
+
+INTERRUPTED = 130
+"""The exit code of a program that was interrupted, by the shell's convention."""
 
 SHOWN = ("recall", "ndcg", "precision", "hitrate", "mrr", "map", "coverage", "novelty", "gini")
 
@@ -35,6 +39,9 @@ def command(
     run: Path | None = typer.Option(
         None, "--out", help="Folder of the trained recommender.  [default: runs/DATASET-MODEL]"
     ),
+    resume: bool = typer.Option(
+        False, help="Go on with the run that was interrupted in --out, with the options it had."
+    ),
     as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
 ) -> None:
     """Train a model on interactions, evaluate it, and save it.
@@ -42,6 +49,9 @@ def command(
     Options live in sections: --set split.kind=time, --set data.sep=';', --set model.l2=300.
     """
     raw = read_config(config) if config else {}
+    if resume and run and not (config or data or model):
+        unfinished = load_checkpoint(run)
+        raw = unfinished.state["config"] if unfinished else raw
     given = {"dataset": data, "seed": seed}
     raw |= {name: value for name, value in given.items() if value is not None}
     if model is not None:
@@ -51,11 +61,15 @@ def command(
     described = build_config(with_settings(raw, settings), str(config or "options"))
     folder = run or Path("runs") / f"{Path(described.dataset).stem}-{described.model_name}"
     check_folder(folder)
-    with working():
-        bundle = train(described)
-        floor = popularity_of(bundle, described.evaluation)
-        bundle.record["popularity"] = dict(floor)
-        save_bundle(bundle, folder)
+    try:
+        with working():
+            bundle = train(described, folder=folder, resume=resume)
+            floor = popularity_of(bundle, described.evaluation)
+            bundle.record["popularity"] = dict(floor)
+            save_bundle(bundle, folder)
+            remove_checkpoint(folder)
+    except KeyboardInterrupt:
+        fail(f"interrupted; go on with: mgformer train --resume --out {folder}", INTERRUPTED)
     if as_json:
         print_json(summary(bundle, folder))
     else:

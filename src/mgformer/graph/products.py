@@ -4,6 +4,7 @@ Shapes: M rows, N columns, K columns of a dense factor.
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -28,6 +29,30 @@ def csr_matmul(matrix: sp.csr_array, dense: Tensor) -> Tensor:
         per_sample_weights=torch.from_numpy(matrix.data).to(dense.dtype),
         include_last_offset=True,
     )
+
+
+class SparseProduct:
+    """A fixed float32 CSR matrix [M, N] to multiply dense matrices by, with gradients."""
+
+    def __init__(self, matrix: sp.csr_array) -> None:
+        self.matrix = matrix
+        self.transposed = sp.csr_array(matrix.T)
+
+    def __call__(self, dense: Tensor) -> Tensor:
+        """Return the product [M, K] with a dense matrix [N, K]."""
+        product: Tensor = _Product.apply(dense, self.matrix, self.transposed)  # type: ignore[no-untyped-call]
+        return product
+
+
+class _Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, dense: Tensor, matrix: sp.csr_array, transposed: sp.csr_array) -> Tensor:
+        ctx.transposed = transposed
+        return csr_matmul(matrix, dense)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        return csr_matmul(ctx.transposed, gradient), None, None
 
 
 def block_slices(num_rows: int, num_columns: int) -> Iterator[slice]:

@@ -1,4 +1,4 @@
-"""Truncated singular value decomposition of a large sparse matrix.
+"""Truncated singular value decomposition of a large sparse matrix, and encodings of nodes from it.
 
 Randomised block Krylov iteration (Musco & Musco, NIPS 2015, arXiv:1504.05477): the span of
 Ω, AᵀA Ω, (AᵀA)² Ω, … contains the leading singular vectors to high accuracy after a few steps.
@@ -18,6 +18,7 @@ from scipy.linalg import eigh
 from torch import Tensor
 
 from mgformer.errors import ConfigError
+from mgformer.graph.bipartite import Graph
 from mgformer.graph.products import csr_matmul
 from mgformer.progress import phase
 
@@ -72,6 +73,26 @@ def truncated_svd(
     peaks = right.gather(0, right.abs().argmax(0, keepdim=True))
     signs = torch.where(peaks < 0, -1.0, 1.0)
     return TruncatedSVD((left * signs).float(), values.float(), (right * signs).float())
+
+
+def structural_encodings(
+    graph: Graph, rank: int, rng: np.random.Generator, *, normalized: bool
+) -> Tensor:
+    """Return [U√Σ; V√Σ] [N, rank], Eq. (3) of the MGFormer paper, users before items.
+
+    Args:
+        graph: Training pairs.
+        rank: Singular vectors; where the graph has fewer, the last columns are zero.
+        rng: Source of the decomposition's starting block.
+        normalized: Decompose D_u^(-1/2) R D_i^(-1/2) instead of R.
+    """
+    matrix = graph.normalized if normalized else graph.interactions
+    svd = truncated_svd(matrix, min(rank, *matrix.shape), rng)
+    encodings = torch.cat([svd.left, svd.right]) * svd.values.sqrt()
+    degrees = np.concatenate([graph.user_degrees, graph.item_degrees])
+    # What rounding leaves in the rows of isolated nodes would become directions when normalised.
+    encodings *= torch.from_numpy(degrees > 0)[:, None]
+    return torch.nn.functional.pad(encodings, (0, rank - encodings.shape[1]))
 
 
 def feasible_rank(rank: int, matrix: sp.csr_array) -> int:

@@ -8,8 +8,10 @@ from mgformer.models.floors.itemknn import ItemKNN
 from mgformer.models.floors.popularity import Popularity
 from mgformer.models.floors.puresvd import PureSVD
 from mgformer.models.floors.rp3beta import RP3Beta
+from mgformer.models.mgformer import MGFormer
 
 MODELS: dict[str, type[Model]] = {
+    "mgformer": MGFormer,
     "popularity": Popularity,
     "itemknn": ItemKNN,
     "rp3beta": RP3Beta,

@@ -8,10 +8,14 @@ from abc import ABC, abstractmethod
 from typing import ClassVar
 
 import numpy as np
+import torch
 from pydantic import BaseModel, ConfigDict
+from torch import Tensor, nn
 
+from mgformer.data.sampling import Batch
 from mgformer.graph.bipartite import Graph
-from mgformer.ranking.scorers import Scorer
+from mgformer.ranking.scorers import DotScorer, Scorer
+from mgformer.ranking.scoring import Kind
 
 
 class ModelConfig(BaseModel):
@@ -24,6 +28,8 @@ class Model(ABC):
     """A recommender without gradient training: everything happens in `scorer`."""
 
     Config: ClassVar[type[ModelConfig]]
+    score_kind: ClassVar[Kind | None] = None
+    """How its embeddings are compared unless the run says otherwise; None: it has none."""
 
     @abstractmethod
     def __init__(self, config: ModelConfig, graph: Graph, rng: np.random.Generator) -> None:
@@ -32,3 +38,33 @@ class Model(ABC):
     @abstractmethod
     def scorer(self) -> Scorer:
         """Return the trained recommender."""
+
+
+class TrainableModel(nn.Module, Model):
+    """A recommender trained by gradient descent on batches of pairs, ending as embeddings.
+
+    Its parameters are what training changes and a checkpoint keeps, together with its persistent
+    buffers; everything else follows from the config, the graph and the generator.
+    """
+
+    score_kind: ClassVar[Kind | None] = "dot"
+    sparse_gradients: bool = False
+    """Whether gradients of `tables` hold only the rows touched; the training loop sets it."""
+
+    def __init__(self) -> None:
+        nn.Module.__init__(self)
+
+    @abstractmethod
+    def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
+        """Return the scalar to minimise on a batch; what is random is drawn from `generator`."""
+
+    @abstractmethod
+    def scorer(self) -> DotScorer:
+        """Return the recommender as it is now."""
+
+    def tables(self) -> list[nn.Parameter]:
+        """Return the parameters of which a batch touches a few rows only."""
+        return []
+
+    def on_epoch(self, rng: np.random.Generator) -> None:
+        """Prepare for an epoch, such as by drawing anew what is drawn once per epoch."""

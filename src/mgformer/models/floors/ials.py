@@ -14,7 +14,7 @@ Shapes: U users, I items, D channels; w is [U, D], h is [I, D].
 """
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -27,10 +27,13 @@ from mgformer.graph.bipartite import Graph
 from mgformer.models.base import Model, ModelConfig
 from mgformer.progress import phase
 from mgformer.ranking.scorers import DotScorer
+from mgformer.ranking.scoring import Kind
 
 
 class IALS(Model):
     """score(u, i) = w_u · h_i."""
+
+    score_kind: ClassVar[Kind | None] = "dot"
 
     class Config(ModelConfig):
         """Options of iALS."""

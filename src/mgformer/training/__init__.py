@@ -1,0 +1,1 @@
+"""Gradient training: the only loop, its optimisers, its checkpoints and its log."""

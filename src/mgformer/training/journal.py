@@ -1,0 +1,54 @@
+"""The log of a run: a line of JSON for each epoch, and the same for TensorBoard if wanted."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from mgformer.errors import ConfigError
+
+NAME = "log.jsonl"
+Entry = dict[str, Any]
+
+
+class _Writer(Protocol):
+    def add_scalar(self, tag: str, value: float, step: int) -> None: ...
+    def close(self) -> None: ...
+
+
+class Journal:
+    """Where the epochs of a run are written down as they end."""
+
+    def __init__(self, folder: Path, tensorboard: bool, past: Sequence[Entry] = ()) -> None:
+        """Begin the log of the run in `folder`, or take it up after the epochs in `past`."""
+        folder.mkdir(parents=True, exist_ok=True)
+        self._path = folder / NAME
+        # Epochs after the last checkpoint are trained again, and would be there twice.
+        self._path.write_text("".join(json.dumps(entry) + "\n" for entry in past))
+        self._writer = _tensorboard(folder / "tensorboard", len(past)) if tensorboard else None
+
+    def write(self, entry: Entry) -> None:
+        """Add the figures of an epoch."""
+        with self._path.open("a", encoding="utf-8") as stream:
+            stream.write(json.dumps(entry) + "\n")
+        if self._writer is not None:
+            for name, value in entry.items():
+                if isinstance(value, float):
+                    self._writer.add_scalar(name, value, int(entry["epoch"]))
+
+    def close(self) -> None:
+        """Finish what is buffered."""
+        if self._writer is not None:
+            self._writer.close()
+
+
+def _tensorboard(folder: Path, done: int) -> _Writer:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise ConfigError(
+            "train.tensorboard: the package tensorboard is not installed;"
+            " pip install 'mgformer[tensorboard]'"
+        ) from error
+    writer: _Writer = SummaryWriter(str(folder), purge_step=done + 1)
+    return writer

@@ -1,0 +1,184 @@
+"""The only training loop: epochs of shuffled batches, validation, the best weights kept.
+
+It goes on from a checkpoint exactly where another run of it stopped: parameters, the optimisers'
+memory, both generators and the history are all it carries from one epoch to the next.
+"""
+
+import logging
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mgformer.data.interactions import Interactions
+from mgformer.data.sampling import num_batches, shuffled_batches
+from mgformer.errors import ConfigError
+from mgformer.models.base import TrainableModel
+from mgformer.progress import phase
+from mgformer.training.checkpoint import Checkpoint
+from mgformer.training.journal import Entry
+from mgformer.training.optim import (
+    build_optimizers,
+    load_state_tensors,
+    set_learning_rate,
+    state_tensors,
+)
+from mgformer.training.options import TrainConfig
+
+SELECTED_BY = "ndcg@20"
+CHECKPOINT_SECONDS = 30.0
+"""Least time between checkpoints, so that short epochs are not spent on writing."""
+
+Validate = Callable[[TrainableModel], dict[str, float]]
+log = logging.getLogger("mgformer")
+
+
+@dataclass
+class Fit:
+    """How training went, and where it is."""
+
+    epochs: int = 0
+    """Epochs done."""
+    best_epoch: int = 0
+    """The epoch whose weights the model ends with; the last, if nothing was validated."""
+    best_value: float = -math.inf
+    history: list[Entry] = field(default_factory=list)
+    """What was logged of each epoch."""
+
+
+def fit(
+    model: TrainableModel,
+    pairs: Interactions,
+    options: TrainConfig,
+    rng: np.random.Generator,
+    *,
+    validate: Validate | None = None,
+    epochs: int | None = None,
+    write: Callable[[Entry], None] = lambda entry: None,
+    save: Callable[[Checkpoint], None] | None = None,
+    start: Checkpoint | None = None,
+) -> Fit:
+    """Train the model in place; it ends with the weights that were best on validation.
+
+    Args:
+        model: The model; its graph is that of `pairs`.
+        pairs: What to learn.
+        options: Epochs, batches, learning rate, patience.
+        rng: Source of all that is random.
+        validate: Returns figures of the model as it is, `ndcg@20` among them, which selects; None:
+            all epochs are trained and the last weights kept.
+        epochs: Stop after so many, fewer than in the options; the learning rate falls as if not.
+        write: Receives what is to be logged of each epoch.
+        save: Receives a checkpoint now and then.
+        start: A checkpoint of this very run to go on from.
+    """
+    shuffling, seeding = rng.spawn(2)
+    generator = torch.Generator().manual_seed(int(seeding.integers(2**63)))
+    optimizers = build_optimizers(model, options)
+    steps = num_batches(pairs, options.batch_size)
+    last = (options.epochs if epochs is None else epochs) if steps else 0
+    done, best = Fit(), _weights(model)
+    if start is not None:
+        done, best = _restore(start, model, optimizers, shuffling, generator)
+    saved_at = time.monotonic()
+    with phase("training", last * steps) as advance:
+        advance(done.epochs * steps)
+        while done.epochs < last and not _out_of_patience(done, options):
+            began = time.perf_counter()
+            model.train()
+            model.on_epoch(shuffling)
+            total = 0.0
+            for step, batch in enumerate(shuffled_batches(pairs, options.batch_size, shuffling)):
+                progress = (done.epochs * steps + step) / (options.epochs * steps)
+                set_learning_rate(optimizers, options, progress)
+                loss = model.loss(batch, generator)
+                for optimizer in optimizers:
+                    optimizer.zero_grad()
+                loss.backward()
+                for optimizer in optimizers:
+                    optimizer.step()
+                total += loss.item() * len(batch.users)
+                advance(1)
+            done.epochs += 1
+            entry: Entry = {"epoch": done.epochs, "loss": total / len(pairs)}
+            if not math.isfinite(entry["loss"]):
+                raise ConfigError(
+                    f"training diverged: the loss is {entry['loss']} in epoch {done.epochs};"
+                    f" lower train.lr, which is {options.lr:g}"
+                )
+            entry["seconds"] = round(time.perf_counter() - began, 3)
+            if validate is not None and done.epochs % options.evaluate_every == 0:
+                model.eval()
+                with torch.no_grad():
+                    entry |= validate(model)
+                if entry[SELECTED_BY] > done.best_value:
+                    done.best_value, done.best_epoch = entry[SELECTED_BY], done.epochs
+                    best = _weights(model)
+                shown = "  ".join(
+                    f"{name} {value:.4f}" for name, value in entry.items() if name != "epoch"
+                )
+                log.info("epoch %d: %s", done.epochs, shown)
+            done.history.append(entry)
+            write(entry)
+            if save is not None and time.monotonic() - saved_at >= CHECKPOINT_SECONDS:
+                save(_checkpoint(done, model, best, optimizers, shuffling, generator))
+                saved_at = time.monotonic()
+    if done.best_epoch:
+        model.load_state_dict(best)
+    else:
+        done.best_epoch = done.epochs
+    model.eval()
+    return done
+
+
+def _out_of_patience(done: Fit, options: TrainConfig) -> bool:
+    validated = sum(SELECTED_BY in entry for entry in done.history[done.best_epoch :])
+    return done.best_epoch > 0 and validated >= options.patience
+
+
+def _weights(model: TrainableModel) -> dict[str, Tensor]:
+    return {name: value.detach().clone() for name, value in model.state_dict().items()}
+
+
+def _checkpoint(
+    done: Fit,
+    model: TrainableModel,
+    best: dict[str, Tensor],
+    optimizers: list[torch.optim.Optimizer],
+    shuffling: np.random.Generator,
+    generator: torch.Generator,
+) -> Checkpoint:
+    parts = {"model": _weights(model), "best": best, "optimizer": state_tensors(optimizers)}
+    tensors = {f"{part}/{name}": t for part, named in parts.items() for name, t in named.items()}
+    tensors["generator"] = generator.get_state()
+    # JSON has no infinity: a run that has not been validated has no best value.
+    value = done.best_value if done.best_epoch else None
+    state = {**vars(done), "best_value": value, "shuffling": shuffling.bit_generator.state}
+    return Checkpoint(state, tensors)
+
+
+def _restore(
+    start: Checkpoint,
+    model: TrainableModel,
+    optimizers: list[torch.optim.Optimizer],
+    shuffling: np.random.Generator,
+    generator: torch.Generator,
+) -> tuple[Fit, dict[str, Tensor]]:
+    parts: dict[str, dict[str, Tensor]] = {"model": {}, "best": {}, "optimizer": {}}
+    for key, tensor in start.tensors.items():
+        part, _, name = key.partition("/")
+        if name:
+            parts[part][name] = tensor
+    model.load_state_dict(parts["model"])
+    load_state_tensors(optimizers, parts["optimizer"])
+    generator.set_state(start.tensors["generator"])
+    state: dict[str, Any] = start.state
+    shuffling.bit_generator.state = state["shuffling"]
+    value = -math.inf if state["best_value"] is None else state["best_value"]
+    done = Fit(state["epochs"], state["best_epoch"], value, list(state["history"]))
+    return done, parts["best"]

@@ -1,0 +1,38 @@
+"""How a model is trained: the options, for all models alike."""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
+
+
+class TrainConfig(BaseModel):
+    """How a model is trained."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    epochs: PositiveInt = 60
+    """Passes over the training pairs, at most."""
+    batch_size: PositiveInt = 1024
+    """Pairs of a step. With losses that compare rows of a batch it is part of the objective."""
+    lr: PositiveFloat = 2e-3
+    """Learning rate of Adam."""
+    decay: Literal["none", "cosine"] = "none"
+    """Learning rate over the epochs: as it is, or falling to zero along a cosine."""
+    weight_decay: float = Field(0.0, ge=0)
+    """L2 added to the gradients of tables and matrices."""
+    optimizer: Literal["adam", "rows"] = "adam"
+    """adam: every row of a table at every step; rows: only those that the batch touched."""
+    evaluate_every: PositiveInt = 1
+    """Epochs from one validation to the next."""
+    patience: PositiveInt = 5
+    """Validations in a row without a better NDCG@20 after which training ends."""
+    tensorboard: bool = False
+    """Write the log also for TensorBoard (pip install 'mgformer[tensorboard]')."""
+
+    @model_validator(mode="after")
+    def _rows_do_not_decay(self) -> "TrainConfig":
+        if self.optimizer == "rows" and self.weight_decay:
+            raise ValueError(
+                "weight_decay needs optimizer = adam: rows that are not touched do not decay"
+            )
+        return self
