@@ -1,6 +1,7 @@
 """The models: one table from name to class."""
 
 from mgformer.models.base import Model
+from mgformer.models.directau import DirectAU
 from mgformer.models.floors.ease import EASE
 from mgformer.models.floors.gfcf import GFCF
 from mgformer.models.floors.ials import IALS
@@ -12,6 +13,7 @@ from mgformer.models.mgformer import MGFormer
 
 MODELS: dict[str, type[Model]] = {
     "mgformer": MGFormer,
+    "directau": DirectAU,
     "popularity": Popularity,
     "itemknn": ItemKNN,
     "rp3beta": RP3Beta,
