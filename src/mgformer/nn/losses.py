@@ -8,11 +8,15 @@ Shapes: B pairs in a batch, D channels, C candidates.
 """
 
 import math
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn import functional
+
+BLOCK_ROWS = 256
+"""Rows whose distances to all others are held at a time: a block of weights stays in the cache."""
 
 
 def bpr(positive: Tensor, negative: Tensor) -> Tensor:
@@ -35,14 +39,45 @@ def uniformity(x: Tensor, t: float) -> Tensor:
 
     Equal rows are different rows: duplicates count. A single row has no pairs and gives 0.
     """
-    batch = len(x)
-    if batch < 2:
+    if len(x) < 2:
         return 0.0 * x.sum()
-    x = functional.normalize(x)
-    squared = (2 - 2 * x @ x.T).clamp_min(0)  # [B, B]
-    itself = torch.eye(batch, dtype=torch.bool, device=x.device)
-    logits = (-t * squared).masked_fill(itself, -math.inf)
-    return logits.flatten().logsumexp(0) - math.log(batch * (batch - 1))  # a < b and a > b
+    unit = functional.normalize(x)
+    value: Tensor = _Uniformity.apply(unit, t)  # type: ignore[no-untyped-call]
+    return value
+
+
+class _Uniformity(torch.autograd.Function):
+    """Uniformity of unit rows, block by block.
+
+    The gradient for row a is 4t Σ_b w_ab x_b / Σ w with w_ab = exp(-t ‖x_a - x_b‖²), so its sums
+    are taken while a block of weights is at hand, and the [B, B] weights are never kept.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, t: float) -> Tensor:
+        batch = len(x)
+        sums = torch.empty_like(x)  # [B, D] of w_ab x_b, times exp(-peak)
+        total, peak = x.new_zeros(()), x.new_tensor(-math.inf)
+        for start in range(0, batch, BLOCK_ROWS):
+            rows = slice(start, min(start + BLOCK_ROWS, batch))
+            logits = (x[rows] @ x.T).sub_(1).mul_(2 * t).clamp_max_(0)  # [block, B]
+            logits.diagonal(start).fill_(-math.inf)
+            highest = torch.maximum(peak, logits.max())
+            shrink = (peak - highest).exp()
+            peak, total = highest, total * shrink
+            sums[:start] *= shrink
+            weights = logits.sub_(peak).exp_()
+            total = total + weights.sum()
+            torch.mm(weights, x, out=sums[rows])
+        ctx.save_for_backward(sums, total)
+        ctx.t = t
+        return total.log() + peak - math.log(batch * (batch - 1))  # a < b and a > b
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        sums, total = ctx.saved_tensors
+        return sums * (gradient * 4 * ctx.t / total), None
 
 
 def align_uniform(
