@@ -25,7 +25,7 @@ from mgformer.errors import ConfigError, did_you_mean
 from mgformer.models import MODELS
 from mgformer.models.base import ModelConfig
 from mgformer.ranking.evaluation import EvaluationConfig
-from mgformer.ranking.scoring import Kind, ScoreConfig
+from mgformer.ranking.scoring import GRIDS, Kind, ScoreConfig
 from mgformer.training.options import TrainConfig
 
 DEFAULT_DATASET = "demo"
@@ -63,8 +63,8 @@ class RunConfig(BaseModel):
             raise ValueError(
                 f"score: {self.model_name} has no embeddings to compare; leave the section out"
             )
-        if self.score.gamma is not None and self.score_kind != "degree":
-            raise ValueError("score.gamma needs score.kind = degree")
+        if self.score.gamma is not None and self.score_kind not in GRIDS:
+            raise ValueError(f"score.gamma needs score.kind = {' or '.join(GRIDS)}")
         return self
 
     def to_mapping(self) -> dict[str, Any]:
@@ -152,4 +152,6 @@ def _one_line(
         hint = did_you_mean(location[-1], known) or f"; known: {', '.join(known) or 'none'}"
         return ConfigError(f"{source}: {where}: unknown option{owner}{hint}")
     message = problem["msg"].removeprefix("Value error, ")
+    if problem["type"] == "value_error":  # ours, and it says what it got
+        return ConfigError(": ".join(filter(None, [source, where, message])))
     return ConfigError(f"{source}: {where}: {message}, got {problem['input']!r}")

@@ -17,7 +17,7 @@ from mgformer.models import MODELS
 from mgformer.models.base import TrainableModel
 from mgformer.progress import phase, quietly
 from mgformer.ranking.scorers import DotScorer, Scorer
-from mgformer.ranking.scoring import START_GAMMA, best_gamma, rescored
+from mgformer.ranking.scoring import GRIDS, best_gamma, rescored
 from mgformer.training import loop
 from mgformer.training.workspace import Workspace
 
@@ -71,20 +71,18 @@ def fit(
         if kind is None or kind == "dot":
             return scorer, None
         assert isinstance(scorer, DotScorer)
-        gamma = config.score.gamma
         if kind == "cosine":
-            gamma = 0.0
-        elif choice is not None:
-            gamma = choice.gamma
-        elif gamma is None and measure is not None:
+            return rescored(scorer, kind, 0.0, degrees), None
+        gamma = choice.gamma if choice is not None else config.score.gamma
+        if gamma is None and measure is not None:
 
             def value(gamma: float) -> float:
                 figures = measure(rescored(scorer, kind, gamma, degrees), sampled)
                 return figures[loop.SELECTED_BY] if figures else 0.0
 
-            gamma = best_gamma(value)
-        gamma = START_GAMMA if gamma is None else gamma
-        return rescored(scorer, kind, gamma, degrees), gamma if kind == "degree" else None
+            gamma = best_gamma(value, GRIDS[kind])
+        gamma = GRIDS[kind].start if gamma is None else gamma
+        return rescored(scorer, kind, gamma, degrees), gamma
 
     def validate(model: TrainableModel) -> dict[str, float]:
         with quietly():

@@ -1,5 +1,6 @@
 """mgformer train: from a dataset to a trained recommender on disk."""
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,10 @@ from mgformer.config import (
     read_config,
     with_settings,
 )
+from mgformer.errors import ConfigError
 from mgformer.models import MODELS
 from mgformer.pipeline import popularity_of, train
-from mgformer.training.checkpoint import load_checkpoint, remove_checkpoint
+from mgformer.training.checkpoint import has_checkpoint, load_checkpoint, remove_checkpoint
 
 INTERRUPTED = 130
 """The exit code of a program that was interrupted, by the shell's convention."""
@@ -51,7 +53,11 @@ def command(
     raw = read_config(config) if config else {}
     if resume and run and not (config or data or model):
         unfinished = load_checkpoint(run)
-        raw = unfinished.state["config"] if unfinished else raw
+        if unfinished is None:
+            raise ConfigError(
+                f"{run}: no unfinished run to go on with; give the data and the model to begin one"
+            )
+        raw = unfinished.state["config"]
     given = {"dataset": data, "seed": seed}
     raw |= {name: value for name, value in given.items() if value is not None}
     if model is not None:
@@ -69,7 +75,8 @@ def command(
             save_bundle(bundle, folder)
             remove_checkpoint(folder)
     except KeyboardInterrupt:
-        fail(f"interrupted; go on with: mgformer train --resume --out {folder}", INTERRUPTED)
+        how = f"; go on with: mgformer train --resume --out {shlex.quote(str(folder))}"
+        fail(f"interrupted{how if has_checkpoint(folder) else ''}", INTERRUPTED)
     if as_json:
         print_json(summary(bundle, folder))
     else:

@@ -53,7 +53,7 @@ from mgformer.ranking.scoring import Kind
 class MGFormer(TrainableModel):
     """score(u, i) = h_u · h_i, with h = layers([e, p])."""
 
-    score_kind: ClassVar[Kind | None] = "degree"
+    score_kind: ClassVar[Kind | None] = "prior"
 
     class Config(ModelConfig):
         """Options of MGFormer."""

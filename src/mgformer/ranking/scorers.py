@@ -8,7 +8,7 @@ Shapes: U users, I items, D channels, F factors, B users asked for.
 
 from abc import ABC, abstractmethod
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from operator import matmul
 from typing import ClassVar
@@ -17,6 +17,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from mgformer.graph.products import csr_matmul
 
@@ -56,6 +57,10 @@ class DotScorer(Scorer):
     """Weight of the pairs not seen when a new user is solved for; see `fold_in`."""
     l2: float = 1e-2
     """Ridge when a new user is solved for."""
+    unit: bool = False
+    """Whether users have unit length, the constant channels aside, and a new one is to have it."""
+    constant: int = 0
+    """Last channels, in which every user has a one: what items score for everybody."""
 
     @property
     def num_users(self) -> int:
@@ -79,7 +84,7 @@ class DotScorer(Scorer):
 
         Minimises Σ_{i in history} (w·v_i − 1)² + α₀ Σ_{all i} (w·v_i)² + λ (|history| + α₀ I) ‖w‖².
         """
-        items = self._items64
+        items = self._items64[:, : self.items.shape[1] - self.constant]
         shared = self.unobserved_weight * items.T @ items  # [D, D]
         solved = torch.zeros(histories.shape[0], items.shape[1], dtype=torch.float64)
         identity = torch.eye(items.shape[1], dtype=torch.float64)
@@ -87,7 +92,10 @@ class DotScorer(Scorer):
             own = items[histories.indices[histories.indptr[user] : histories.indptr[user + 1]]]
             ridge = self.l2 * (len(own) + self.unobserved_weight * self.num_items)
             solved[user] = torch.linalg.solve(own.T @ own + shared + ridge * identity, own.sum(0))
-        return DotScorer(solved.float(), self.items, self.unobserved_weight, self.l2)
+        if self.unit:
+            solved = functional.normalize(solved)
+        ones = torch.ones(len(solved), self.constant, dtype=torch.float64)
+        return replace(self, users=torch.cat([solved, ones], dim=1).float())
 
 
 @dataclass(frozen=True, eq=False)

@@ -31,10 +31,18 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     draft = folder / f".{NAME}.{os.getpid()}.tmp"
     tensors = {name: tensor.contiguous() for name, tensor in checkpoint.tensors.items()}
-    safetensors.torch.save_file(tensors, draft, {KEY: json.dumps(checkpoint.state)})
-    with draft.open("rb+") as stream:
-        os.fsync(stream.fileno())
-    draft.replace(folder / NAME)
+    try:
+        safetensors.torch.save_file(tensors, draft, {KEY: json.dumps(checkpoint.state)})
+        with draft.open("rb+") as stream:
+            os.fsync(stream.fileno())
+        draft.replace(folder / NAME)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def has_checkpoint(folder: Path) -> bool:
+    """Return whether there is a checkpoint in `folder`."""
+    return (folder / NAME).is_file()
 
 
 def load_checkpoint(folder: Path) -> Checkpoint | None:

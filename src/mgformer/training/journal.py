@@ -25,16 +25,19 @@ class Journal:
         self._path = folder / NAME
         # Epochs after the last checkpoint are trained again, and would be there twice.
         self._path.write_text("".join(json.dumps(entry) + "\n" for entry in past))
+        self._written = len(past)
         self._writer = _tensorboard(folder / "tensorboard", len(past)) if tensorboard else None
 
     def write(self, entry: Entry) -> None:
         """Add the figures of an epoch."""
         with self._path.open("a", encoding="utf-8") as stream:
             stream.write(json.dumps(entry) + "\n")
+        self._written += 1
         if self._writer is not None:
             for name, value in entry.items():
                 if isinstance(value, float):
-                    self._writer.add_scalar(name, value, int(entry["epoch"]))
+                    tag = f"{entry['stage']}/{name}"
+                    self._writer.add_scalar(tag, value, self._written)
 
     def close(self) -> None:
         """Finish what is buffered."""

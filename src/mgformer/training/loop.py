@@ -158,7 +158,12 @@ def _checkpoint(
     tensors["generator"] = generator.get_state()
     # JSON has no infinity: a run that has not been validated has no best value.
     value = done.best_value if done.best_epoch else None
-    state = {**vars(done), "best_value": value, "shuffling": shuffling.bit_generator.state}
+    state = {
+        **vars(done),
+        "best_value": value,
+        "history": [*done.history],
+        "shuffling": shuffling.bit_generator.state,
+    }
     return Checkpoint(state, tensors)
 
 

@@ -50,12 +50,12 @@ def set_learning_rate(
 
 
 def state_tensors(optimizers: Sequence[Optimizer]) -> dict[str, torch.Tensor]:
-    """Return the optimisers' memory as named tensors."""
+    """Return a copy of the optimisers' memory as named tensors."""
     tensors = {}
     for number, optimizer in enumerate(optimizers):
         for place, memory in optimizer.state_dict()["state"].items():
             for name, value in memory.items():
-                tensors[f"{number}.{place}.{name}"] = torch.as_tensor(value)
+                tensors[f"{number}.{place}.{name}"] = torch.as_tensor(value).clone()
     return tensors
 
 

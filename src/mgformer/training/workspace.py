@@ -7,10 +7,12 @@ from typing import Any
 from mgformer.errors import ConfigError
 from mgformer.training.checkpoint import (
     Checkpoint,
+    has_checkpoint,
     load_checkpoint,
+    remove_checkpoint,
     save_checkpoint,
 )
-from mgformer.training.journal import Journal
+from mgformer.training.journal import Entry, Journal
 
 log = logging.getLogger("mgformer")
 
@@ -25,27 +27,16 @@ class Workspace:
     def __init__(self, folder: Path, config: dict[str, Any], *, resume: bool) -> None:
         """Open the folder; with `resume`, find the checkpoint of a run of the same config."""
         self.folder, self.config = folder, config
-        self.fingerprint, self.stage = "", ""
+        self.fingerprint, self.stage = "", "select"
         self.results: dict[str, Any] = {}
-        found = load_checkpoint(folder)
-        if found and not resume:
-            log.warning("%s: starting over; --resume would go on with what is there", folder)
-        elif found and found.state["config"] != config:
-            raise ConfigError(
-                f"{folder}: the unfinished run there has other options"
-                f" ({_first_difference(found.state['config'], config)}); give the same ones,"
-                " leave out --resume, or choose another --out"
-            )
-        elif resume and not found:
-            log.info("%s: no checkpoint; starting from the beginning", folder)
-        self.found = found if resume else None
+        self.found = self._found(resume)
+        self.log: list[Entry] = self.found.state["log"] if self.found else []
         if self.found:
             self.results = self.found.state["results"]
-        past = self.found.state["history"] if self.found else []
-        self.journal = Journal(folder, config["train"]["tensorboard"], past)
+        self.journal: Journal | None = None
 
     def opened(self, fingerprint: str) -> None:
-        """Take note of the data, and refuse to go on with other data than before."""
+        """Begin on data that could be read; refuse to go on with other data than before."""
         self.fingerprint = fingerprint
         if self.found and self.found.state["fingerprint"] != fingerprint:
             raise ConfigError(
@@ -53,15 +44,42 @@ class Workspace:
                 f" {self.found.state['fingerprint']}, and these are {fingerprint}; give the same"
                 " data, or choose another --out"
             )
+        self.journal = Journal(self.folder, self.config["train"]["tensorboard"], self.log)
 
     def hooks(self) -> dict[str, Any]:
         """Return what the training loop takes to write its log and checkpoints."""
         start = self.found if self.found and self.found.state["stage"] == self.stage else None
-        return {"write": self.journal.write, "save": self._save, "start": start}
+        return {"write": self._write, "save": self._save, "start": start}
 
     def close(self) -> None:
         """Finish the log; the checkpoint stays until the result is saved (`remove_checkpoint`)."""
-        self.journal.close()
+        if self.journal is not None:
+            self.journal.close()
+
+    def _found(self, resume: bool) -> Checkpoint | None:
+        """Return the checkpoint to go on from, if that is wanted and there is one."""
+        if not resume:
+            if has_checkpoint(self.folder):
+                log.warning("%s: starting over; --resume goes on with what is there", self.folder)
+            return None
+        found = load_checkpoint(self.folder)
+        if found is None:
+            log.info("%s: no checkpoint; starting from the beginning", self.folder)
+        elif found.state["config"] != self.config:
+            raise ConfigError(
+                f"{self.folder}: the unfinished run there has other options"
+                f" ({_first_difference(found.state['config'], self.config)}); give the same ones,"
+                " leave out --resume, or choose another --out"
+            )
+        return found
+
+    def _write(self, entry: Entry) -> None:
+        assert self.journal is not None
+        if self.found is None and not self.log:
+            remove_checkpoint(self.folder)  # of the run that this one has now taken the place of
+        entry = {"stage": self.stage, **entry}
+        self.log.append(entry)
+        self.journal.write(entry)
 
     def _save(self, checkpoint: Checkpoint) -> None:
         state = {
@@ -70,6 +88,7 @@ class Workspace:
             "fingerprint": self.fingerprint,
             "stage": self.stage,
             "results": self.results,
+            "log": self.log,
         }
         save_checkpoint(self.folder, Checkpoint(state, checkpoint.tensors))
 

@@ -1,0 +1,107 @@
+"""The presets, run and written up beside the published figures.
+
+    python -m benchmarks.presets [--runs runs/presets] [--only gowalla/gfcf …] [--seeds 0 1 2]
+
+Runs that are there already are not repeated; docs/results.md is generated from the run folders.
+"""
+
+import argparse
+import statistics
+from pathlib import Path
+from typing import Any
+
+from benchmarks.runs import ROOT, ensure, record_of
+from mgformer.config import build_config, read_config
+
+# Recall@20, NDCG@20, and who says so. LightGCN split:
+PUBLISHED = {
+    "yelp2018/popularity": (0.0125, 0.0101, "counted"),
+    "gowalla/popularity": (0.0416, 0.0317, "counted"),
+    "yelp2018/ease": (0.0657, 0.0552, "BARS"),
+    "gowalla/ease": (0.1765, 0.1467, "BARS"),
+    "yelp2018/gfcf-paper": (0.0697, 0.0571, "GF-CF paper"),
+    "gowalla/gfcf-paper": (0.1849, 0.1518, "GF-CF paper"),
+    "yelp2018/mgformer-lightgcn": (0.0723, 0.0604, "XSimGCL, the best published"),
+    "gowalla/mgformer-lightgcn": (0.1920, 0.1597, "BSPM, the best published"),
+    # The paper's split:
+    "amazon-beauty/mgformer": (0.1531, 0.0748, "MGFormer paper"),
+    "amazon-beauty/mgformer-paper": (0.1531, 0.0748, "MGFormer paper"),
+    "amazon-beauty/directau": (0.1465, 0.0710, "MGFormer paper"),
+    "yelp2018/mgformer": (0.1051, 0.0668, "MGFormer paper"),
+    "yelp2018/mgformer-paper": (0.1051, 0.0668, "MGFormer paper"),
+}
+HEAD = """# Results
+
+Generated from run folders by `python -m benchmarks.presets`; none of our figures is typed. Options
+and epochs are those with the best validation NDCG@20 of what was tried, except in runs `-paper`,
+which take the paper's. The split is the dataset's own (`given`, then trained again on train and
+validation where it says refit) or 80/10/10 per user at random (`ratio`, the MGFormer paper's);
+figures of different splits cannot be compared ([protocol](protocol.md)). Where there are several
+seeds, each has its own split and figures are means. Published figures of the LightGCN split often
+chose hyper-parameters or epochs on the test set.
+
+| run | Recall@20 | NDCG@20 | published | ratio | validation NDCG@20 | split |
+|---|---|---|---|---|---|---|
+"""
+
+
+def main() -> None:
+    """Train what is missing of what is asked for, then write the table of all there is."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--runs", type=Path, default=Path("runs/presets"))
+    parser.add_argument("--only", nargs="*", default=[], help="dataset/model; default: none")
+    parser.add_argument("--seeds", nargs="*", type=int, default=[0])
+    options = parser.parse_args()
+    presets = {f"{p.parent.name}/{p.stem}": p for p in sorted(ROOT.glob("configs/*/*.toml"))}
+    for name in options.only:
+        for seed in options.seeds:
+            config = build_config({**read_config(presets[name]), "seed": seed})
+            ensure(config, options.runs / name / f"seed-{seed}")
+    found = {
+        name: [r for p in sorted((options.runs / name).glob("seed-*")) if (r := record_of(p))]
+        for name in presets
+    }
+    known = {name: records for name, records in found.items() if records}
+    (ROOT / "docs" / "results.md").write_text(HEAD + table(known))
+
+
+def mean(records: list[dict[str, Any]], part: str, metric: str) -> float:
+    """Return the mean over runs of a metric of a part."""
+    return statistics.fmean(record[part][metric] for record in records)
+
+
+def table(runs: dict[str, list[dict[str, Any]]]) -> str:
+    """Return the rows of the table and a footnote per run."""
+    rows, notes = [], []
+    for name, records in runs.items():
+        recall, ndcg = (mean(records, "test", f"{metric}@20") for metric in ("recall", "ndcg"))
+        published, ratio = "–", "–"
+        known = PUBLISHED.get(name) or PUBLISHED.get(f"{name}-paper")
+        if known:
+            their_recall, their_ndcg, source = known
+            published = f"{their_recall:.4f} / {their_ndcg:.4f} ({source})"
+            ratio = f"{recall / their_recall:.3f} / {ndcg / their_ndcg:.3f}"
+        first = records[0]
+        split = first["protocol"].partition(":")[0]
+        split += ", refit" if first["config"]["split"]["refit"] else ""
+        rows.append(
+            f"| {name} | {recall:.4f} | {ndcg:.4f} | {published} | {ratio} |"
+            f" {mean(records, 'valid', 'ndcg@20'):.4f} | {split} |"
+        )
+        notes.append(f"- {name}: {first['fingerprint']}, {_each(records)}")
+    return "\n".join([*rows, "", "Runs:", "", *notes, ""])
+
+
+def _each(records: list[dict[str, Any]]) -> str:
+    """Return seed, test figures, epochs and commit of every run; options are in the preset."""
+    return "; ".join(
+        f"seed {r['seed']}: {r['test']['recall@20']:.4f} / {r['test']['ndcg@20']:.4f}"
+        + (f", epoch {r['epochs']}" if r["epochs"] else "")
+        + (f", gamma {r['gamma']:g}" if r.get("gamma") is not None else "")
+        + f", commit {r['commit']}"
+        for r in records
+    )
+
+
+if __name__ == "__main__":
+    main()
