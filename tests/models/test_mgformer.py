@@ -30,6 +30,7 @@ FORMS = {
     "masked neighbors": {"attention": "neighbors", "mask": "sine", "num_heads": 2},
     "landmarks": {"attention": "landmarks"},
     "none": {"attention": "none"},
+    "local": {"attention": "neighbors", "local_weight": 0.5},
     "two layers": {"attention": "neighbors", "num_layers": 2},
     "two kernel layers": {"attention": "kernel", "num_layers": 2, "mask": "sine"},
 }  # fmt: skip
@@ -120,6 +121,18 @@ def test_the_shaped_residual(random_graph):
     attended = model.layers[0](x, nodes, nodes, nodes)
     expected = x + 0.7 * (attended - x.mean(0))
     torch.testing.assert_close(model.outputs(nodes), expected)
+
+
+def test_the_local_term_averages_over_the_graph(random_graph):
+    graph = random_graph(9, 7)
+    for form in ("none", "neighbors"):
+        model, plain = build(graph, form, local_weight=0.5), build(graph, form)
+        x = plain.inputs(everybody(plain)).detach()
+        adjacency = oracles.normalized_adjacency(graph.interactions.toarray())
+        difference = model.outputs(everybody(model)) - plain.outputs(everybody(plain))
+        torch.testing.assert_close(
+            difference.detach(), 0.5 * torch.from_numpy(adjacency) @ x, rtol=1e-5, atol=1e-7
+        )
 
 
 @every_form
@@ -250,6 +263,8 @@ def test_no_pairs_no_nan():
         ({"redraw": True}, "redraw needs attention = kernel"),
         ({"key_sample": 10}, "key_sample needs attention = kernel"),
         ({"dim": 0}, "greater than 0"),
+        ({"local_weight": 1, "residual": "none"}, "local_weight needs residual = shaped"),
+        ({"attention": "none", "residual": "none"}, "attention = none needs residual"),
         ({"attention": "landmarks", "mask": "sine"}, "no landmarks form"),
         ({"attention": "landmarks", "num_heads": 2}, "one head"),
     ],

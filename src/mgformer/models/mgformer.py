@@ -41,9 +41,11 @@ from mgformer.nn.layers import (
     Attention,
     DegreeAngles,
     ExactAttention,
+    GraphAverage,
     KernelAttention,
     LandmarkAttention,
     NeighborAttention,
+    NoAttention,
 )
 from mgformer.nn.losses import align_uniform
 from mgformer.ranking.scorers import DotScorer
@@ -79,6 +81,9 @@ class MGFormer(TrainableModel):
         """Weight of attention beside the residual."""
         centered: bool = False
         """With `shaped`: subtract C x, the mean of the values, which blunt attention returns."""
+        local_weight: NonNegativeFloat = 0.0
+        """With `shaped`: weight of Â x, the values of a node's own items or users on the graph,
+        beside attention; 0, as in the paper, for none."""
         mask: Literal["sine", "none", "adjacency"] = "none"
         """sine: sin(π/4 (z_i + z_j)), learned from degrees; adjacency (kernel only): the graph."""
         degree_dim: NonNegativeInt = 16
@@ -134,8 +139,10 @@ class MGFormer(TrainableModel):
         spread = math.sqrt(2 / (self.num_nodes + config.dim))  # Xavier's, for normal numbers
         tokens = rng.standard_normal((self.num_nodes, config.dim), dtype=np.float32) * spread
         self.tokens = nn.Parameter(torch.from_numpy(tokens).float())  # [N, d]
-        num_layers = config.num_layers if config.attention != "none" else 0
-        self.layers = nn.ModuleList(_layer(config, graph, near, rng) for _ in range(num_layers))
+        self.layers = nn.ModuleList(
+            _layer(config, graph, near, rng) for _ in range(config.num_layers)
+        )
+        self.local = GraphAverage(graph.adjacency) if config.local_weight else None
 
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
         """Alignment of the pairs, uniformity of their users and of their items: Eq. (13)."""
@@ -155,8 +162,11 @@ class MGFormer(TrainableModel):
         wanted, places = nodes.unique(return_inverse=True)
         plan = [(wanted, wanted, wanted)]  # rows known, their keys, rows wanted of them
         for layer in reversed(self.layers):
-            known, keys = cast(Attention, layer).reach(plan[-1][0], generator)
-            plan.append((known, keys, plan[-1][0]))
+            wanted = plan[-1][0]
+            known, keys = cast(Attention, layer).reach(wanted, generator)
+            if self.local is not None:
+                known = torch.cat([known, self.local.reach(wanted)]).unique()
+            plan.append((known, keys, wanted))
         x = self.inputs(plan[-1][0])
         for layer, (known, keys, wanted) in zip(self.layers, reversed(plan), strict=False):
             x = self._combine(x, layer(x, known, keys, wanted), known, wanted)
@@ -175,7 +185,10 @@ class MGFormer(TrainableModel):
         if self.config.centered:
             attended = attended - x.mean(0)
         own = x[torch.searchsorted(known, wanted)]
-        return own + self.config.attention_weight * attended
+        h = own + self.config.attention_weight * attended
+        if self.local is not None:
+            h = h + self.config.local_weight * self.local(x, known, wanted)
+        return h
 
     def scorer(self) -> DotScorer:
         with torch.no_grad():
@@ -210,6 +223,8 @@ def _layer(
         return LandmarkAttention(
             near, config.num_landmarks, config.active_landmarks, config.sharpness, rng
         )
+    if config.attention == "none":
+        return NoAttention()
     # A cosine of encodings reaches the logits times the sharpness, m^(-1/2) being made up for.
     scale = math.sqrt(config.sharpness) * (channels // heads) ** 0.25 / config.encoding_scale
     start = (config.dim, scale) if config.query_init == "structure" else None
@@ -237,6 +252,11 @@ def _check(config: MGFormer.Config) -> None:
             f"dim + rank = {channels} channels cannot be shared by num_heads = {heads} heads;"
             " choose a divisor"
         )
+    shaped = config.residual == "shaped"
+    if form == "none" and not (shaped and not config.centered):
+        raise ValueError("attention = none needs residual = shaped, and centered = false")
+    if config.local_weight and not shaped:
+        raise ValueError("local_weight needs residual = shaped")
     if _structural(config) and not (config.neighbor_rank or config.rank):
         raise ValueError(f"attention = {form} needs encodings; set rank or neighbor_rank")
     if config.query_init == "structure" and form in ("kernel", "softmax") and not config.rank:

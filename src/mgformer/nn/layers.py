@@ -67,6 +67,40 @@ class DegreeAngles(nn.Module):
         return math.pi / 4 * z
 
 
+class NoAttention(Attention):
+    """Nobody attends to anybody: A = 0."""
+
+    def reach(self, wanted: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
+        return wanted, wanted
+
+    def forward(self, x: Tensor, known: Tensor, keys: Tensor, wanted: Tensor) -> Tensor:
+        return x.new_zeros(len(wanted), x.shape[1])
+
+
+class GraphAverage(nn.Module):
+    """Â x: what a node's neighbours on the graph have, with the weights of their edges."""
+
+    def __init__(self, adjacency: sp.csr_array) -> None:
+        super().__init__()
+        self.adjacency = adjacency  # [N, N]
+
+    def reach(self, wanted: Tensor) -> Tensor:
+        """Return the neighbours of the nodes wanted."""
+        return torch.from_numpy(self.adjacency[wanted.numpy()].indices).long()
+
+    def forward(self, x: Tensor, known: Tensor, wanted: Tensor) -> Tensor:
+        """Return Â x [q, m] for the nodes wanted, from x [k, m] of those known."""
+        edges = self.adjacency[wanted.numpy()]
+        return functional.embedding_bag(
+            torch.searchsorted(known, torch.from_numpy(edges.indices).long()),
+            x,
+            torch.from_numpy(edges.indptr).long(),
+            mode="sum",
+            per_sample_weights=torch.from_numpy(edges.data).to(x.dtype),
+            include_last_offset=True,
+        )
+
+
 class NeighborAttention(Attention):
     """Softmax attention over the K nodes nearest by encoding, with weights from the encodings."""
 
@@ -91,8 +125,6 @@ class NeighborAttention(Attention):
         self.angles = angles
 
     def reach(self, wanted: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
-        if len(wanted) == len(self.neighbors):
-            return wanted, wanted
         known = torch.cat([wanted, self.neighbors[wanted].flatten()]).unique()
         return known, known
 
