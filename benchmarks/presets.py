@@ -97,7 +97,7 @@ def _each(records: list[dict[str, Any]]) -> str:
     return "; ".join(
         f"seed {r['seed']}: {r['test']['recall@20']:.4f} / {r['test']['ndcg@20']:.4f}"
         + (f", epoch {r['epochs']}" if r["epochs"] else "")
-        + (f", gamma {r['gamma']:g}" if r.get("gamma") is not None else "")
+        + (f", {r['score']} with gamma {r['gamma']:g}" if r.get("gamma") is not None else "")
         + f", commit {r['commit']}"
         for r in records
     )

@@ -141,6 +141,7 @@ def test_impossible_scores_are_refused(options, message):
         ("ease", {"kind": "cosine"}, "score: ease has no embeddings to compare; leave"),
         ("popularity", {"gamma": 0.5}, "score: popularity has no embeddings to compare"),
         ("ials", {"gamma": 0.5}, "score.gamma needs score.kind = degree or prior"),
+        ("mgformer", {"gamma": 0.5}, "score.gamma needs score.kind = degree or prior"),
         ("mgformer", {"kind": "dot", "gamma": 0.5}, "score: gamma has no use with kind = dot"),
     ],
 )
@@ -153,15 +154,13 @@ def test_scores_that_a_model_cannot_have_are_one_line(name, score, message):
 
 def test_what_is_possible_is_accepted():
     for name, score, kind in [
-        ("ease", {}, None), ("ials", {}, "dot"), ("ials", {"kind": "cosine"}, "cosine"),
+        ("ials", {}, "dot"), ("ials", {"kind": "cosine"}, "cosine"),
         ("ials", {"kind": "degree", "gamma": -2}, "degree"),
         ("ials", {"kind": "prior"}, "prior"), ("mgformer", {"kind": "dot"}, "dot"),
         ("mgformer", {"kind": "prior", "gamma": 2}, "prior"),
     ]:  # fmt: skip
-        assert build_config({"model": {"name": name}, "score": score}).score_kind == kind
-    assert (
-        build_config({"model": {"name": "mgformer"}, "score": {"gamma": 0.1}}).score_kind in GRIDS
-    )
+        assert build_config({"model": {"name": name}, "score": score}).score_kinds == (kind,)
+    assert build_config({"model": {"name": "ease"}}).score_kinds == ()
 
 
 def trained(name="mgformer", refit=False, **score):
@@ -204,6 +203,15 @@ def test_gamma_is_chosen_on_validation(kind, plain):
     assert max(values, key=values.get) == gamma
     assert values[gamma] == pytest.approx(bundle.record["valid"]["ndcg@20"], abs=1e-6)
     assert bundle.record["valid"]["ndcg@20"] > plain.record["valid"]["ndcg@20"]
+
+
+def test_the_kind_is_chosen_on_validation_too():
+    values = {kind: trained(kind=kind).record["valid"]["ndcg@20"] for kind in ("prior", "degree")}
+    record = trained().record
+    assert record["score"] == max(values, key=values.get)
+    assert record["valid"]["ndcg@20"] == max(values.values())
+    refitted = trained(refit=True).record
+    assert (refitted["score"], refitted["gamma"]) == (record["score"], record["gamma"])
 
 
 @pytest.mark.parametrize("score", [{"gamma": 0.85}, {}])

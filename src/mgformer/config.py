@@ -51,19 +51,19 @@ class RunConfig(BaseModel):
     model: SerializeAsAny[ModelConfig]
 
     @property
-    def score_kind(self) -> Kind | None:
-        """How embeddings are compared; None if the model has none."""
+    def score_kinds(self) -> tuple[Kind, ...]:
+        """How embeddings may be compared; empty if the model has none."""
         if self.score.kind == "auto":
-            return MODELS[self.model_name].score_kind
-        return self.score.kind
+            return MODELS[self.model_name].score_kinds
+        return (self.score.kind,)
 
     @model_validator(mode="after")
     def _has_something_to_score_with(self) -> "RunConfig":
-        if MODELS[self.model_name].score_kind is None and self.score != ScoreConfig():
+        if not MODELS[self.model_name].score_kinds and self.score != ScoreConfig():
             raise ValueError(
                 f"score: {self.model_name} has no embeddings to compare; leave the section out"
             )
-        if self.score.gamma is not None and self.score_kind not in GRIDS:
+        if self.score.gamma is not None and self.score.kind not in GRIDS:
             raise ValueError(f"score.gamma needs score.kind = {' or '.join(GRIDS)}")
         return self
 

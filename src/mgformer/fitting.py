@@ -5,6 +5,7 @@ Everything that is chosen (the epoch, the exponent of popularity) is chosen on v
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ from mgformer.models import MODELS
 from mgformer.models.base import TrainableModel
 from mgformer.progress import phase, quietly
 from mgformer.ranking.scorers import DotScorer, Scorer
-from mgformer.ranking.scoring import GRIDS, best_gamma, rescored
+from mgformer.ranking.scoring import GRIDS, Kind, best_gamma, rescored
 from mgformer.training import loop
 from mgformer.training.workspace import Workspace
 
@@ -31,6 +32,8 @@ class Choice(NamedTuple):
     """What was chosen on validation, so that a refit can do the same."""
 
     epochs: int = 0
+    kind: Kind | None = None
+    """How embeddings are compared; None if the model has none."""
     gamma: float | None = None
 
 
@@ -64,37 +67,43 @@ def fit(
     """
     graph = Graph(pairs.matrix)
     degrees = torch.from_numpy(graph.item_degrees)
-    kind = config.score_kind
 
-    def scored(scorer: Scorer, sampled: bool) -> tuple[Scorer, float | None]:
-        """Return the scorer with the run's kind of score, γ chosen if need be."""
-        if kind is None or kind == "dot":
-            return scorer, None
-        assert isinstance(scorer, DotScorer)
-        if kind == "cosine":
-            return rescored(scorer, kind, 0.0, degrees), None
-        gamma = choice.gamma if choice is not None else config.score.gamma
-        if gamma is None and measure is not None:
+    def scored(scorer: Scorer, sampled: bool) -> tuple[Scorer, Kind | None, float | None]:
+        """Return the scorer with the kind of score and γ that are given, or best on validation."""
+        kinds = config.score_kinds if choice is None else _kinds(choice.kind)
+        if not isinstance(scorer, DotScorer) or not kinds:
+            return scorer, None, None
+        given = config.score.gamma if choice is None else choice.gamma
 
-            def value(gamma: float) -> float:
-                figures = measure(rescored(scorer, kind, gamma, degrees), sampled)
-                return figures[loop.SELECTED_BY] if figures else 0.0
+        def value(kind: Kind, gamma: float) -> float:
+            assert measure is not None
+            figures = measure(rescored(scorer, kind, gamma, degrees), sampled)
+            return figures[loop.SELECTED_BY] if figures else 0.0
 
-            gamma = best_gamma(value, GRIDS[kind])
-        gamma = GRIDS[kind].start if gamma is None else gamma
-        return rescored(scorer, kind, gamma, degrees), gamma
+        options: list[tuple[Kind, float | None]] = []
+        for kind in kinds:
+            gamma = given
+            if kind in GRIDS and given is None:
+                search = measure is not None and choice is None
+                gamma = GRIDS[kind].start
+                gamma = best_gamma(partial(value, kind), GRIDS[kind]) if search else gamma
+            options.append((kind, gamma))
+        kind, gamma = options[0]
+        if len(options) > 1 and measure is not None:
+            kind, gamma = max(options, key=lambda option: value(option[0], option[1] or 0.0))
+        return rescored(scorer, kind, gamma or 0.0, degrees), kind, gamma
 
-    def validate(model: TrainableModel) -> dict[str, float]:
+    def validate(model: TrainableModel) -> dict[str, Any]:
         with quietly():
-            scorer, gamma = scored(model.scorer(), True)
+            scorer, kind, gamma = scored(model.scorer(), True)
             figures = measure(scorer, False) if measure else None
-        return (figures or {}) | ({} if gamma is None else {"gamma": gamma})
+        return {**(figures or {}), "score": kind, "gamma": gamma}
 
     with phase(f"preparing {config.model_name}", None):
         model = MODELS[config.model_name](config.model, graph, rng)
         if not isinstance(model, TrainableModel):
-            scorer, gamma = scored(model.scorer(), False)
-            return Fitted(scorer, Choice(0, gamma), [])
+            scorer, kind, gamma = scored(model.scorer(), False)
+            return Fitted(scorer, Choice(0, kind, gamma), [])
     done = loop.fit(
         model,
         pairs,
@@ -105,5 +114,9 @@ def fit(
         **(workspace.hooks() if workspace else {}),
     )
     with quietly():
-        scorer, gamma = scored(model.scorer(), False)
-    return Fitted(scorer, Choice(done.best_epoch, gamma), done.history)
+        scorer, kind, gamma = scored(model.scorer(), False)
+    return Fitted(scorer, Choice(done.best_epoch, kind, gamma), done.history)
+
+
+def _kinds(kind: Kind | None) -> tuple[Kind, ...]:
+    return () if kind is None else (kind,)

@@ -99,6 +99,7 @@ def train(
         "groups": test.groups if test else {},
         "seconds": {name: round(value, 3) for name, value in seconds.items()},
         "epochs": results["choice"]["epochs"],
+        "score": results["choice"]["kind"],
         "gamma": results["choice"]["gamma"],
         "config": config.to_mapping(),
         "library": __version__,

@@ -6,7 +6,7 @@ to some hundred thousand nodes. Beyond, an inverted-file index of faiss finds ne
 Shapes: N nodes, r channels of the encodings, K neighbours.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -65,7 +65,8 @@ def _by_index(encodings: Tensor, k: int) -> Neighbors:
         ) from error
     rows = encodings.numpy()
     cells = max(1, int(4 * len(rows) ** 0.5))
-    index = faiss.index_factory(rows.shape[1], f"IVF{cells},Flat", faiss.METRIC_INNER_PRODUCT)
+    kind = f"IVF{cells},Flat"
+    index: Any = faiss.index_factory(rows.shape[1], kind, faiss.METRIC_INNER_PRODUCT)
     with phase("neighbours", None):
         index.train(rows[:: max(1, len(rows) // (64 * cells))])
         index.add(rows)

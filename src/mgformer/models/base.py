@@ -28,8 +28,9 @@ class Model(ABC):
     """A recommender without gradient training: everything happens in `scorer`."""
 
     Config: ClassVar[type[ModelConfig]]
-    score_kind: ClassVar[Kind | None] = None
-    """How its embeddings are compared unless the run says otherwise; None: it has none."""
+    score_kinds: ClassVar[tuple[Kind, ...]] = ()
+    """How its embeddings may be compared unless the run says; the best on validation is taken, the
+    first without validation. Empty: it has no embeddings."""
 
     @abstractmethod
     def __init__(self, config: ModelConfig, graph: Graph, rng: np.random.Generator) -> None:
@@ -47,7 +48,7 @@ class TrainableModel(nn.Module, Model):
     buffers; everything else follows from the config, the graph and the generator.
     """
 
-    score_kind: ClassVar[Kind | None] = "dot"
+    score_kinds: ClassVar[tuple[Kind, ...]] = ("dot",)
     sparse_gradients: bool = False
     """Whether gradients of `tables` hold only the rows touched; the training loop sets it."""
 

@@ -28,7 +28,7 @@ class DirectAU(TrainableModel):
     """score(u, i) = z_u · z_i, with z from the encoder."""
 
     # The authors rank by the raw product; directions are what the loss trains (scoring.py).
-    score_kind: ClassVar[Kind | None] = "prior"
+    score_kinds: ClassVar[tuple[Kind, ...]] = ("prior", "degree")
 
     class Config(ModelConfig):
         """Options of DirectAU."""

@@ -55,7 +55,7 @@ from mgformer.ranking.scoring import Kind
 class MGFormer(TrainableModel):
     """score(u, i) = h_u · h_i, with h = layers([e, p])."""
 
-    score_kind: ClassVar[Kind | None] = "prior"
+    score_kinds: ClassVar[tuple[Kind, ...]] = ("prior", "degree")
 
     class Config(ModelConfig):
         """Options of MGFormer."""

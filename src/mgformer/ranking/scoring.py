@@ -41,7 +41,7 @@ class ScoreConfig(BaseModel):
 
     kind: Literal["auto", "dot", "cosine", "degree", "prior"] = "auto"
     """dot: u·i; cosine: u·i / ‖u‖‖i‖; degree: cosine × deg(i)^gamma; prior: cosine + gamma log
-    deg(i); auto: what the model's authors or our measurements say."""
+    deg(i); auto: what is usual for the model, the best on validation if that is more than one."""
     gamma: float | None = Field(None, ge=-2, le=2)
     """The weight of popularity; chosen on validation if not given."""
 

@@ -34,7 +34,7 @@ SELECTED_BY = "ndcg@20"
 CHECKPOINT_SECONDS = 30.0
 """Least time between checkpoints, so that short epochs are not spent on writing."""
 
-Validate = Callable[[TrainableModel], dict[str, float]]
+Validate = Callable[[TrainableModel], dict[str, Any]]
 log = logging.getLogger("mgformer")
 
 
@@ -119,10 +119,7 @@ def fit(
                 if entry[SELECTED_BY] > done.best_value:
                     done.best_value, done.best_epoch = entry[SELECTED_BY], done.epochs
                     best = _weights(model)
-                shown = "  ".join(
-                    f"{name} {value:.4f}" for name, value in entry.items() if name != "epoch"
-                )
-                log.info("epoch %d: %s", done.epochs, shown)
+                log.info("epoch %d: %s", done.epochs, _shown(entry))
             done.history.append(entry)
             write(entry)
             if save is not None and time.monotonic() - saved_at >= CHECKPOINT_SECONDS:
@@ -134,6 +131,14 @@ def fit(
         done.best_epoch = done.epochs
     model.eval()
     return done
+
+
+def _shown(entry: Entry) -> str:
+    return "  ".join(
+        f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
+        for name, value in entry.items()
+        if name != "epoch" and value is not None
+    )
 
 
 def _out_of_patience(done: Fit, options: TrainConfig) -> bool:

@@ -33,7 +33,7 @@ from mgformer.ranking.scoring import Kind
 class IALS(Model):
     """score(u, i) = w_u · h_i."""
 
-    score_kind: ClassVar[Kind | None] = "dot"
+    score_kinds: ClassVar[tuple[Kind, ...]] = ("dot",)
 
     class Config(ModelConfig):
         """Options of iALS."""
