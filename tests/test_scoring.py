@@ -46,7 +46,7 @@ def test_scores_by_the_formula(scorer, kind, gamma):
     for u, user in enumerate(scorer.users.tolist()):
         for i, item in enumerate(scorer.items.tolist()):
             expected = sum(a * b for a, b in zip(user, item, strict=True))
-            had = max(DEGREES[i], 1)  # nobody's item counts as somebody's
+            had = max(DEGREES[i], 1) / 40  # nobody's item counts as somebody's
             if kind != "dot":
                 expected /= sum(a * a for a in user) ** 0.5 * sum(b * b for b in item) ** 0.5
             if kind == "degree":
@@ -69,7 +69,7 @@ def test_new_users_are_compared_like_others(scorer, kind):
     torch.testing.assert_close(own.norm(dim=1), torch.tensor([1.0, 1.0, 0.0]))
     scores = folded.scores(torch.arange(3))
     directions = found.items[:, :dim]
-    everybody = 0.4 * torch.tensor(DEGREES).clamp_min(1).log() if kind == "prior" else 0.0
+    everybody = 0.4 * (torch.tensor(DEGREES).clamp_min(1) / 40).log() if kind == "prior" else 0.0
     torch.testing.assert_close(scores, own @ directions.T + everybody, rtol=0, atol=1e-5)
     # The direction is that of the plain products, whatever is added to them for everybody.
     plain = DotScorer(scorer.users, directions, 0.3, 0.02).fold_in(histories).users
@@ -83,7 +83,7 @@ def test_nobody_and_nothing_have_no_direction(scorer, kind):
     found = rescored(DotScorer(users, items), kind, 0.5, torch.tensor(DEGREES))
     scores = found.scores(torch.arange(7))
     assert scores.isfinite().all()
-    popularity = 0.5 * torch.tensor(DEGREES).clamp_min(1).log() * (kind == "prior")
+    popularity = 0.5 * (torch.tensor(DEGREES).clamp_min(1) / 40).log() * (kind == "prior")
     torch.testing.assert_close(scores[2], popularity, rtol=0, atol=1e-6)
     torch.testing.assert_close(scores[:, 3], popularity[3].expand(7), rtol=0, atol=1e-6)
 
@@ -220,7 +220,8 @@ def test_a_refit_takes_the_gamma_that_was_given_or_chosen(score):
     gamma = bundle.record["gamma"]
     assert gamma == score.get("gamma", gamma) != GRIDS["degree"].start
     degrees = np.maximum(bundle.item_degrees, 1)
-    np.testing.assert_allclose(bundle.scorer.items.norm(dim=1), degrees**gamma, rtol=1e-5)
+    lengths = (degrees / degrees.max()) ** gamma
+    np.testing.assert_allclose(bundle.scorer.items.norm(dim=1), lengths, rtol=1e-5)
 
 
 @pytest.mark.parametrize("kind", GRIDS)

@@ -57,8 +57,10 @@ def rescored(scorer: DotScorer, kind: Kind, gamma: float, item_degrees: Tensor) 
     if kind == "dot":
         return scorer
     users, items = functional.normalize(scorer.users), functional.normalize(scorer.items)
-    # An item nobody has counts as had once: its factor is 1, its summand 0.
+    # An item nobody has counts as had once. Degrees are taken as shares of the largest, which
+    # leaves every ranking as it is, and scores at most 1.
     degrees = item_degrees.clamp_min(1).to(items.dtype)[:, None]  # [I, 1]
+    degrees = degrees / degrees.max()
     if kind == "degree":
         items = items * degrees.pow(gamma)
     if kind == "prior":
