@@ -143,7 +143,8 @@ def test_rows_do_not_depend_on_what_else_is_asked_for(form, random_graph):
     torch.testing.assert_close(model.outputs(some), whole[some])
 
 
-@every_form
+# Landmarks are left out: k-means begins at rows drawn by number.
+@pytest.mark.parametrize("form", sorted(FORMS.keys() - {"landmarks"}))
 def test_renaming_nodes_renames_rows(form, random_graph, rng):
     """Permutation equivariance: users and items are sets."""
     graph = random_graph(20, 13, density=0.5, isolated=False)
@@ -151,8 +152,6 @@ def test_renaming_nodes_renames_rows(form, random_graph, rng):
     users, items = rng.permutation(20), rng.permutation(13)
     renamed = build(Graph(sp.csr_array(graph.interactions[users][:, items])), form, rank=3, dim=5)
     nodes = torch.from_numpy(np.concatenate([users, 20 + items]))
-    if form == "landmarks":  # centres begin at random rows: put the same features in place
-        pytest.skip("k-means starts from rows by number")
     with torch.no_grad():
         renamed.tokens.copy_(model.tokens[nodes])
     torch.testing.assert_close(

@@ -41,13 +41,16 @@ from mgformer.nn.layers import (
     Attention,
     DegreeAngles,
     ExactAttention,
-    GraphAverage,
+    Heads,
     KernelAttention,
+)
+from mgformer.nn.losses import align_uniform
+from mgformer.nn.structural import (
+    GraphAverage,
     LandmarkAttention,
     NeighborAttention,
     NoAttention,
 )
-from mgformer.nn.losses import align_uniform
 from mgformer.ranking.scorers import DotScorer
 from mgformer.ranking.scoring import Kind
 
@@ -228,14 +231,11 @@ def _layer(
     # A cosine of encodings reaches the logits times the sharpness, m^(-1/2) being made up for.
     scale = math.sqrt(config.sharpness) * (channels // heads) ** 0.25 / config.encoding_scale
     start = (config.dim, scale) if config.query_init == "structure" else None
+    shared = Heads(channels, heads, graph.num_nodes, start, angles)
     if config.attention == "softmax":
-        return ExactAttention(channels, heads, start, angles, graph.num_nodes, rng)
+        return ExactAttention(shared, rng)
     return KernelAttention(
-        channels,
-        heads,
-        start,
-        angles,
-        graph.num_nodes,
+        shared,
         rng,
         features=config.features,
         num_features=config.num_features or channels // heads,

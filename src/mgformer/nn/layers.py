@@ -3,23 +3,19 @@
 A layer is asked first which nodes it needs (`reach`), then for the wanted rows of A x, given x of
 the nodes it needs. Node numbers are sorted and without repetition wherever rows go with them.
 
-Shapes: N nodes, m channels, H heads, F features of a head, K neighbours, R landmarks; k nodes
-known, q wanted, j keys.
+Shapes: N nodes, m channels, H heads, F features of a head; k nodes known, q wanted, j keys.
 """
 
 import math
 from abc import ABC, abstractmethod
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn import functional
 
-from mgformer.graph.landmarks import landmark_features
-from mgformer.graph.neighbors import nearest_nodes
-from mgformer.graph.products import SparseProduct
 from mgformer.nn.attention import (
     edge_attention,
     edge_scores,
@@ -67,145 +63,26 @@ class DegreeAngles(nn.Module):
         return math.pi / 4 * z
 
 
-class NoAttention(Attention):
-    """Nobody attends to anybody: A = 0."""
+class Heads(NamedTuple):
+    """What the forms of attention with queries and keys have in common."""
 
-    def reach(self, wanted: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
-        return wanted, wanted
-
-    def forward(self, x: Tensor, known: Tensor, keys: Tensor, wanted: Tensor) -> Tensor:
-        return x.new_zeros(len(wanted), x.shape[1])
-
-
-class GraphAverage(nn.Module):
-    """Â x: what a node's neighbours on the graph have, with the weights of their edges."""
-
-    def __init__(self, adjacency: sp.csr_array) -> None:
-        super().__init__()
-        self.adjacency = adjacency  # [N, N]
-
-    def reach(self, wanted: Tensor) -> Tensor:
-        """Return the neighbours of the nodes wanted."""
-        return torch.from_numpy(self.adjacency[wanted.numpy()].indices).long()
-
-    def forward(self, x: Tensor, known: Tensor, wanted: Tensor) -> Tensor:
-        """Return Â x [q, m] for the nodes wanted, from x [k, m] of those known."""
-        edges = self.adjacency[wanted.numpy()]
-        return functional.embedding_bag(
-            torch.searchsorted(known, torch.from_numpy(edges.indices).long()),
-            x,
-            torch.from_numpy(edges.indptr).long(),
-            mode="sum",
-            per_sample_weights=torch.from_numpy(edges.data).to(x.dtype),
-            include_last_offset=True,
-        )
-
-
-class NeighborAttention(Attention):
-    """Softmax attention over the K nodes nearest by encoding, with weights from the encodings."""
-
-    def __init__(
-        self,
-        encodings: Tensor,
-        num_neighbors: int,
-        sharpness: float,
-        num_heads: int,
-        angles: DegreeAngles | None,
-    ) -> None:
-        super().__init__()
-        nodes, similarities = nearest_nodes(encodings, num_neighbors)
-        # A node without an encoding is near to nobody, and near to it is nobody.
-        far = (encodings.square().sum(1) == 0)[:, None] | ~similarities.isfinite()
-        self.neighbors = nn.Buffer(nodes, persistent=False)  # [N, K]
-        self.similarities = nn.Buffer(similarities.masked_fill(far, 0), persistent=False)
-        self.near = nn.Buffer((~far).float(), persistent=False)
-        # Heads look at different ranges: each is sharper than the one before.
-        spread = torch.linspace(-0.5, 0.5, num_heads) if num_heads > 1 else torch.zeros(1)
-        self.sharpness = nn.Buffer(sharpness * 4.0**spread, persistent=False)  # [H]
-        self.angles = angles
-
-    def reach(self, wanted: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
-        known = torch.cat([wanted, self.neighbors[wanted].flatten()]).unique()
-        return known, known
-
-    def forward(self, x: Tensor, known: Tensor, keys: Tensor, wanted: Tensor) -> Tensor:
-        nodes = self.neighbors[wanted]  # [q, K]
-        weights = self.weights(wanted)  # [q, H, K]
-        num_heads = len(self.sharpness)
-        # Each head sums its share of the channels: a table of k·H rows of m/H channels.
-        table = x.reshape(len(known) * num_heads, -1)
-        places = torch.searchsorted(known, nodes)[:, None] * num_heads
-        places = places + torch.arange(num_heads)[:, None]  # [q, H, K]
-        summed = functional.embedding_bag(
-            places.flatten(0, 1), table, per_sample_weights=weights.flatten(0, 1), mode="sum"
-        )
-        return summed.reshape(len(wanted), -1)
-
-    def weights(self, wanted: Tensor) -> Tensor:
-        """Return the weights [q, H, K] of the neighbours of nodes."""
-        logits = self.sharpness[:, None] * self.similarities[wanted][:, None]  # [q, H, K]
-        if self.angles is not None:
-            sines = (self.angles(wanted)[:, None] + self.angles(self.neighbors[wanted])).sin()
-            logits = logits + sines.log()[:, None]
-        return logits.softmax(-1) * self.near[wanted][:, None]
-
-
-class LandmarkAttention(Attention):
-    """Kernel attention with κ(i, j) = Σ_r φ_ir φ_jr / Σ_l φ_lr, φ from landmarks: rows sum to one.
-
-    This is Eq. (6) with features φ_r / √mass_r: a landmark keeps the mean of the nodes around it,
-    and a node reads the means of the landmarks near to it.
-    """
-
-    def __init__(
-        self,
-        encodings: Tensor,
-        num_landmarks: int,
-        active: int,
-        sharpness: float,
-        rng: np.random.Generator,
-    ) -> None:
-        super().__init__()
-        self.num_nodes = len(encodings)
-        self.features = landmark_features(encodings, num_landmarks, active, sharpness, rng)
-        mass = np.maximum(self.features.sum(0), np.finfo(np.float32).tiny)  # [R]
-        shares = self.features.multiply(1 / mass[None]).tocsr().astype(np.float32)
-        self.summarize = SparseProduct(sp.csr_array(shares.T))  # [R, N]
-
-    def reach(self, wanted: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
-        everybody = torch.arange(self.num_nodes)
-        return everybody, everybody
-
-    def forward(self, x: Tensor, known: Tensor, keys: Tensor, wanted: Tensor) -> Tensor:
-        means = self.summarize(x)  # [R, m]
-        return SparseProduct(self.features[wanted.numpy()])(means)
+    channels: int
+    """m, shared out evenly among the heads."""
+    num_heads: int
+    num_nodes: int
+    start: tuple[int, float] | None
+    """(d, scale): W_Q = W_K = scale on the channels from d on, zero on the others, at the start;
+    None: Xavier's uniform numbers."""
+    angles: DegreeAngles | None
+    """Of the sine mask, if there is one."""
 
 
 class QueryKeyAttention(Attention):
     """Attention with learned queries and keys, and values without a transform: Eq. (5)."""
 
-    def __init__(
-        self,
-        channels: int,
-        num_heads: int,
-        start: tuple[int, float] | None,
-        angles: DegreeAngles | None,
-        num_nodes: int,
-        rng: np.random.Generator,
-    ) -> None:
-        """Begin with random matrices, or with `start`.
-
-        Args:
-            channels: m.
-            num_heads: H.
-            start: (d, scale): W_Q = W_K = scale on the channels from d on, zero on the others;
-                None: Xavier's uniform numbers.
-            angles: Of the sine mask, if there is one.
-            num_nodes: N.
-            rng: Source of the matrices.
-        """
+    def __init__(self, heads: Heads, rng: np.random.Generator) -> None:
         super().__init__()
-        self.num_heads, self.num_nodes, self.angles = num_heads, num_nodes, angles
+        channels, self.num_heads, self.num_nodes, start, self.angles = heads
         if start is None:
             bound = math.sqrt(6 / (2 * channels))
             drawn = rng.uniform(-bound, bound, size=(2, channels, channels))
@@ -272,11 +149,7 @@ class KernelAttention(QueryKeyAttention):
 
     def __init__(
         self,
-        channels: int,
-        num_heads: int,
-        start: tuple[int, float] | None,
-        angles: DegreeAngles | None,
-        num_nodes: int,
+        heads: Heads,
         rng: np.random.Generator,
         *,
         features: str,
@@ -287,22 +160,18 @@ class KernelAttention(QueryKeyAttention):
         """Build the layer.
 
         Args:
-            channels: m.
-            num_heads: H.
-            start: See `QueryKeyAttention`.
-            angles: Of the sine mask, if there is one.
-            num_nodes: N.
+            heads: Channels, heads, nodes and their start.
             rng: Source of all that is drawn.
             features: Name of the feature map.
             num_features: F, of each head.
             key_sample: Keys drawn for a training step; None: all nodes.
             edges: [N, N] whose pattern is the mask, if it is the adjacency.
         """
-        super().__init__(channels, num_heads, start, angles, num_nodes, rng)
+        super().__init__(heads, rng)
         self.map, self.edges = FEATURE_MAPS[features], edges
         self.key_sample, self.num_features = key_sample, num_features
         # Random features are kept in checkpoints: they may have been drawn anew since the start.
-        drawn = (num_heads, num_features, channels // num_heads)
+        drawn = (heads.num_heads, num_features, heads.channels // heads.num_heads)
         self.projections = nn.Buffer(torch.zeros(drawn)) if self.map.project else None
         self.draw(rng)
 
