@@ -1,6 +1,6 @@
 """MGFormer with one thing changed at a time, and what that does to its figures on Beauty.
 
-    python -m benchmarks.ablation [--runs runs/ablation] [--only "attention off" …] [--seeds 0]
+    python -m benchmarks.ablation [--runs runs] [--only "attention off" …] [--seeds 0]
 
 Runs that are there already are not repeated; the table of docs/method.md is generated from the run
 folders. p is of a paired t-test over test users, all seeds together, against the preset as it is.
@@ -54,7 +54,7 @@ BEGIN, END = "<!-- ablation: begin -->", "<!-- ablation: end -->"
 def main() -> None:
     """Train what is missing of what is asked for, then write the table of all there is."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--runs", type=Path, default=Path("runs/ablation"))
+    parser.add_argument("--runs", type=Path, default=Path("runs"))
     parser.add_argument("--only", nargs="*", default=[], choices=VARIANTS)
     parser.add_argument("--seeds", nargs="*", type=int, default=[0])
     options = parser.parse_args()
@@ -62,21 +62,23 @@ def main() -> None:
     for name in options.only:
         for seed in options.seeds:
             config = build_config(with_settings({**preset, "seed": seed}, VARIANTS[name]))
-            ensure(config, options.runs / slug(name) / f"seed-{seed}")
+            ensure(config, place(options.runs, name) / f"seed-{seed}")
     document = ROOT / "docs" / "method.md"
     before, _, rest = document.read_text().partition(BEGIN)
     _, _, after = rest.partition(END)
     document.write_text(f"{before}{BEGIN}\n{table(options.runs)}{END}{after}")
 
 
-def slug(name: str) -> str:
-    """Return a variant's name as that of a folder."""
-    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+def place(runs: Path, name: str) -> Path:
+    """Return the folder of a variant's runs; those of the preset are where presets are."""
+    if name == BASE:
+        return runs / "presets" / PRESET
+    return runs / "ablation" / re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
 def table(runs: Path) -> str:
     """Return the rows for all variants that have been run."""
-    folders = {name: runs_of(runs / slug(name)) for name in VARIANTS}
+    folders = {name: runs_of(place(runs, name)) for name in VARIANTS}
     rows = [
         "| change | validation Recall@20 / NDCG@20 | test | p (NDCG@20) | seeds | epochs |",
         "|---|---|---|---|---|---|",
