@@ -29,7 +29,7 @@ from mgformer.ranking.scorers import Scorer
 from mgformer.training.workspace import Workspace
 
 SELECTION_K = 20
-GAMMA_USERS = 2048
+GAMMA_USERS = 8192
 """Validation users by whom the exponent of popularity is chosen while training goes on; in the end
 it is chosen by all."""
 

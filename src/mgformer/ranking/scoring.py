@@ -31,7 +31,7 @@ class Grid(NamedTuple):
     stop: float
 
 
-GRIDS = {"degree": Grid(0.25, 0.05, 1.5), "prior": Grid(0.1, 0.01, 0.5)}
+GRIDS = {"degree": Grid(0.25, 0.05, 1.5), "prior": Grid(0.1, 0.02, 0.5)}
 
 
 class ScoreConfig(BaseModel):
