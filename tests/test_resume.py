@@ -181,3 +181,16 @@ def test_a_damaged_checkpoint_is_one_line(tmp_path: Path) -> None:
     (tmp_path / NAME).write_bytes(b"\x00" * 20)
     assert_one_line(mgformer("train", "--resume", "--out", tmp_path), "not a usable checkpoint")
     assert [path.name for path in tmp_path.iterdir()] == [NAME]
+
+
+def test_the_checkpoint_of_another_run_is_not_offered(tmp_path: Path) -> None:
+    """A run that starts over, and is interrupted before it has a checkpoint of its own."""
+    options = {**RUNS["select"], "train.epochs": 2}
+    interrupted("select", 1, *described(options, "--out", tmp_path / "run"))
+    assert load_checkpoint(tmp_path / "run") is not None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "shuffled_batches", stop)
+        other = {**options, "train.lr": 0.5}
+        done = mgformer(*described(other, "--out", tmp_path / "run"))
+    assert done.returncode == 130
+    assert done.stderr.splitlines()[-1] == "error: interrupted"

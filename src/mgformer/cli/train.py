@@ -18,7 +18,7 @@ from mgformer.config import (
 from mgformer.errors import ConfigError
 from mgformer.models import MODELS
 from mgformer.pipeline import popularity_of, train
-from mgformer.training.checkpoint import has_checkpoint, load_checkpoint, remove_checkpoint
+from mgformer.training.checkpoint import load_checkpoint, remove_checkpoint
 
 INTERRUPTED = 130
 """The exit code of a program that was interrupted, by the shell's convention."""
@@ -75,8 +75,11 @@ def command(
             save_bundle(bundle, folder)
             remove_checkpoint(folder)
     except KeyboardInterrupt:
+        left = load_checkpoint(folder)
+        # Before the first checkpoint there may be one of another run, which is not to be taken up.
+        own = left is not None and left.state["config"] == described.to_mapping()
         how = f"; go on with: mgformer train --resume --out {shlex.quote(str(folder))}"
-        fail(f"interrupted{how if has_checkpoint(folder) else ''}", INTERRUPTED)
+        fail(f"interrupted{how if own else ''}", INTERRUPTED)
     if as_json:
         print_json(summary(bundle, folder))
     else:
