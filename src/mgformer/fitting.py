@@ -3,7 +3,6 @@
 Everything that is chosen (the epoch, the exponent of popularity) is chosen on validation.
 """
 
-import logging
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -25,8 +24,6 @@ from mgformer.training.workspace import Workspace
 Measure = Callable[[Scorer, bool], dict[str, float] | None]
 """Validation figures of a scorer, of all users or of a part of them; None if there are none."""
 
-log = logging.getLogger("mgformer")
-
 
 class Choice(NamedTuple):
     """What was chosen on validation, so that a refit can do the same."""
@@ -42,8 +39,6 @@ class Fitted(NamedTuple):
 
     scorer: Scorer
     choice: Choice
-    history: list[dict[str, Any]]
-    """What was logged of each epoch; empty for a model without training."""
 
 
 def fit(
@@ -103,7 +98,7 @@ def fit(
         model = MODELS[config.model_name](config.model, graph, rng)
         if not isinstance(model, TrainableModel):
             scorer, kind, gamma = scored(model.scorer(), False)
-            return Fitted(scorer, Choice(0, kind, gamma), [])
+            return Fitted(scorer, Choice(0, kind, gamma))
     done = loop.fit(
         model,
         pairs,
@@ -115,7 +110,7 @@ def fit(
     )
     with quietly():
         scorer, kind, gamma = scored(model.scorer(), False)
-    return Fitted(scorer, Choice(done.best_epoch, kind, gamma), done.history)
+    return Fitted(scorer, Choice(done.best_epoch, kind, gamma))
 
 
 def _kinds(kind: Kind | None) -> tuple[Kind, ...]:

@@ -74,7 +74,6 @@ def train(
         results = {
             "valid": valid.means if valid else {},
             "choice": fitted.choice._asdict(),
-            "trained": len(fitted.history),
         }
     if config.split.refit:
         with _timed(seconds, "train"):

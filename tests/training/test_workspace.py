@@ -163,11 +163,11 @@ def test_a_fresh_folder_says_nothing(tmp_path, caplog):
 
 
 def test_a_checkpoint_tells_which_run_it_is_of(tmp_path):
-    interrupted(tmp_path, fingerprint="800x400-1", stage="refit", results={"trained": 3})
+    interrupted(tmp_path, fingerprint="800x400-1", stage="refit", results={"choice": 3})
     state = load_checkpoint(tmp_path).state
     assert state["config"] == config_of()
     assert (state["fingerprint"], state["stage"]) == ("800x400-1", "refit")
-    assert state["results"] == {"trained": 3}
+    assert state["results"] == {"choice": 3}
     assert {path.name for path in tmp_path.iterdir()} == {NAME, "log.jsonl"}
 
 
