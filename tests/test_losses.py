@@ -100,20 +100,26 @@ def test_lengths_of_rows_do_not_matter(rows, rng):
         torch.testing.assert_close(loss(users * scales, items), loss(users, items))
 
 
-def test_bpr_matches_the_formula(rows):
-    positive, negative = rows(7).sum(1), rows(7).sum(1)
-    slow = -torch.log(torch.sigmoid(positive - negative)).mean()
-    assert_same_with_gradients(bpr(positive, negative), slow, positive, negative)
-    assert bpr(torch.zeros(3), torch.zeros(3)).item() == pytest.approx(math.log(2))
+def test_bpr_matches_the_loop(rows):
+    users, items, others = rows(7), rows(7), rows(21)
+    slow = sum(
+        torch.log1p(torch.exp(u @ j - u @ i))
+        for u, i, js in zip(users, items, others.reshape(7, 3, 5), strict=True)
+        for j in js
+    )
+    fast = bpr(users, items, others.reshape(7, 3, 5))
+    assert_same_with_gradients(fast, slow / 21, users, items, others)
+    zeros = torch.zeros(3, 5)
+    assert bpr(zeros, zeros, zeros[:, None]).item() == pytest.approx(math.log(2))
 
 
 def test_bpr_does_not_saturate():
-    positive = torch.tensor([-1e4], requires_grad=True)
-    loss = bpr(positive, torch.tensor([1e4]))
+    item = torch.tensor([[-1e4]], requires_grad=True)
+    loss = bpr(torch.ones(1, 1), item, torch.full((1, 1, 1), 1e4))
     loss.backward()
     assert loss.item() == 2e4
-    assert positive.grad is not None
-    assert positive.grad.item() == -1
+    assert item.grad is not None
+    assert item.grad.item() == -1
 
 
 @pytest.mark.parametrize("temperature", [0.2, 1.0])

@@ -1,6 +1,6 @@
-"""Batches of training pairs, shuffled anew for every epoch.
+"""Batches of training pairs, shuffled anew for every epoch, and items that a user does not have.
 
-Shapes: B pairs in a batch.
+Shapes: B pairs in a batch, C draws for each.
 """
 
 import math
@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 from torch import Tensor
 
@@ -34,3 +35,33 @@ def shuffled_batches(
     users, items = (torch.from_numpy(side) for side in (pairs.rows, pairs.indices))
     for chosen in torch.split(order, batch_size):
         yield Batch(users[chosen].long(), items[chosen].long())
+
+
+class UnseenItems:
+    """Draws uniformly from the items that a user does not have, without rejection.
+
+    If a user's items in order are i_0 < i_1 < …, then i_k − k unseen items lie below i_k. So the
+    r-th unseen item is r + k, with k the number of items of which at most r unseen ones lie below.
+    """
+
+    def __init__(self, interactions: sp.csr_array) -> None:
+        """Prepare for a CSR matrix of pairs with sorted rows."""
+        num_users, self.num_items = interactions.shape
+        counts = np.diff(interactions.indptr).astype(np.int64)
+        starts = interactions.indptr[:-1].astype(np.int64)
+        rows = np.repeat(np.arange(num_users), counts)
+        places = np.arange(len(rows)) - np.repeat(starts, counts)
+        below = interactions.indices - places  # [E], not decreasing within a row
+        self._keys = torch.from_numpy(rows * self.num_items + below)  # [E], not decreasing
+        self._starts = torch.from_numpy(starts)
+        self._unseen = torch.from_numpy(self.num_items - counts)  # [U]
+
+    def draw(self, users: Tensor, count: int, generator: torch.Generator) -> Tensor:
+        """Return items [B, C] drawn for users [B]; for a user who has all items, any of them."""
+        unseen = self._unseen[users]
+        among = torch.where(unseen > 0, unseen, self.num_items)[:, None]
+        uniform = torch.rand(len(users), count, generator=generator, dtype=torch.float64)
+        ranks = (uniform * among).long()  # [B, C]
+        keys = users[:, None] * self.num_items + ranks
+        seen_below = torch.searchsorted(self._keys, keys, right=True) - self._starts[users][:, None]
+        return torch.where(unseen[:, None] > 0, ranks + seen_below, ranks)

@@ -34,9 +34,9 @@ def csr_matmul(matrix: sp.csr_array, dense: Tensor) -> Tensor:
 class SparseProduct:
     """A fixed float32 CSR matrix [M, N] to multiply dense matrices by, with gradients."""
 
-    def __init__(self, matrix: sp.csr_array) -> None:
+    def __init__(self, matrix: sp.csr_array, *, symmetric: bool = False) -> None:
         self.matrix = matrix
-        self.transposed = sp.csr_array(matrix.T)
+        self.transposed = matrix if symmetric else sp.csr_array(matrix.T)
 
     def __call__(self, dense: Tensor) -> Tensor:
         """Return the product [M, K] with a dense matrix [N, K]."""

@@ -1,6 +1,7 @@
 """The models: one table from name to class."""
 
 from mgformer.models.base import Model
+from mgformer.models.bprmf import BPRMF
 from mgformer.models.directau import DirectAU
 from mgformer.models.floors.ease import EASE
 from mgformer.models.floors.gfcf import GFCF
@@ -9,10 +10,13 @@ from mgformer.models.floors.itemknn import ItemKNN
 from mgformer.models.floors.popularity import Popularity
 from mgformer.models.floors.puresvd import PureSVD
 from mgformer.models.floors.rp3beta import RP3Beta
+from mgformer.models.lightgcn import LightGCN
 from mgformer.models.mgformer import MGFormer
 
 MODELS: dict[str, type[Model]] = {
     "mgformer": MGFormer,
+    "bprmf": BPRMF,
+    "lightgcn": LightGCN,
     "directau": DirectAU,
     "popularity": Popularity,
     "itemknn": ItemKNN,

@@ -7,7 +7,6 @@ sphere; no negatives are drawn. The embeddings are free, or those of LightGCN (H
 Shapes: N nodes (users, then items), d channels.
 """
 
-import math
 from typing import ClassVar, Literal, cast
 
 import numpy as np
@@ -17,9 +16,10 @@ from torch import Tensor, nn
 
 from mgformer.data.sampling import Batch
 from mgformer.graph.bipartite import Graph
-from mgformer.graph.products import SparseProduct
 from mgformer.models.base import ModelConfig, TrainableModel
 from mgformer.nn.losses import align_uniform
+from mgformer.nn.propagation import Propagation, places_of
+from mgformer.nn.tables import drawn_table
 from mgformer.ranking.scorers import DotScorer
 from mgformer.ranking.scoring import Kind
 
@@ -48,35 +48,23 @@ class DirectAU(TrainableModel):
         super().__init__()
         self.config = config = cast(DirectAU.Config, config)
         self.num_users = graph.num_users
-        spread = math.sqrt(2 / (graph.num_nodes + config.dim))  # Xavier's, for normal numbers
-        drawn = rng.standard_normal((graph.num_nodes, config.dim), dtype=np.float32)
-        self.embeddings = nn.Parameter(torch.from_numpy(drawn * np.float32(spread)))
-        self.propagate = SparseProduct(graph.adjacency) if config.encoder == "lightgcn" else None
+        self.embeddings = drawn_table(graph.num_nodes, config.dim, rng)
+        self.propagation = Propagation(graph.adjacency) if config.encoder == "lightgcn" else None
 
-    def encode(self) -> Tensor:
-        """Return z [N, d]."""
-        if self.propagate is None:
+    def encode(self, nodes: Tensor | None = None) -> Tensor:
+        """Return z of nodes, of all [N, d] if not given."""
+        if self.propagation is not None:
+            return self.propagation.mean(self.embeddings, self.config.num_layers, nodes)
+        if nodes is None:
             return self.embeddings
-        x: Tensor = self.embeddings
-        total = x
-        for _ in range(self.config.num_layers):
-            x = self.propagate(x)
-            total = total + x
-        return total / (self.config.num_layers + 1)
+        return nn.functional.embedding(nodes, self.embeddings, sparse=self.sparse_gradients)
 
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
-        nodes = (batch.users, batch.items + self.num_users)
-        if self.propagate is None:
-            users, items = (
-                nn.functional.embedding(n, self.embeddings, sparse=self.sparse_gradients)
-                for n in nodes
-            )
-        else:
-            z = self.encode()
-            users, items = (z[n] for n in nodes)
+        nodes, (users, items) = places_of(batch.users, batch.items + self.num_users)
+        z = self.encode(nodes)
         config = self.config
         return align_uniform(
-            users, items, config.uniformity_weight, t=config.uniformity_t, sides="mean"
+            z[users], z[items], config.uniformity_weight, t=config.uniformity_t, sides="mean"
         )
 
     def scorer(self) -> DotScorer:
@@ -85,4 +73,4 @@ class DirectAU(TrainableModel):
         return DotScorer(z[: self.num_users].clone(), z[self.num_users :].clone())
 
     def tables(self) -> list[nn.Parameter]:
-        return [self.embeddings] if self.propagate is None else []
+        return [self.embeddings] if self.propagation is None else []

@@ -51,6 +51,7 @@ from mgformer.nn.structural import (
     NeighborAttention,
     NoAttention,
 )
+from mgformer.nn.tables import drawn_table
 from mgformer.ranking.scorers import DotScorer
 from mgformer.ranking.scoring import Kind
 
@@ -139,9 +140,7 @@ class MGFormer(TrainableModel):
         if config.normalized:
             near, encodings = functional.normalize(near), functional.normalize(encodings)
         self.encodings = nn.Buffer(encodings, persistent=False)  # [N, r]
-        spread = math.sqrt(2 / (self.num_nodes + config.dim))  # Xavier's, for normal numbers
-        tokens = rng.standard_normal((self.num_nodes, config.dim), dtype=np.float32) * spread
-        self.tokens = nn.Parameter(torch.from_numpy(tokens).float())  # [N, d]
+        self.tokens = drawn_table(self.num_nodes, config.dim, rng)  # [N, d]
         self.layers = nn.ModuleList(
             _layer(config, graph, near, rng) for _ in range(config.num_layers)
         )

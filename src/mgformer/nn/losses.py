@@ -19,13 +19,15 @@ BLOCK_ROWS = 256
 """Rows whose distances to all others are held at a time: a block of weights stays in the cache."""
 
 
-def bpr(positive: Tensor, negative: Tensor) -> Tensor:
-    """Return the mean of -log σ(positive - negative) over scores [B]."""
-    return functional.softplus(negative - positive).mean()
+def bpr(users: Tensor, items: Tensor, others: Tensor) -> Tensor:
+    """Return the mean of -log σ(u·i - u·j) over pairs [B, D] and others j [B, C, D] of each."""
+    positive = (users * items).sum(1, keepdim=True)  # [B, 1]
+    negative = (others @ users[:, :, None]).squeeze(2)  # [B, C]
+    return -functional.logsigmoid(positive - negative).mean()
 
 
 def l2_of_rows(*rows: Tensor) -> Tensor:
-    """Return half the squared norms of tensors [B, D], summed, per pair of the batch."""
+    """Return half the squared norms of tensors [B, …, D], summed, per pair of the batch."""
     return 0.5 * torch.stack([part.square().sum() for part in rows]).sum() / len(rows[0])
 
 

@@ -1,0 +1,47 @@
+"""Linear propagation on a graph: Âˡ X, and means over its layers, as in LightGCN.
+
+He et al. (SIGIR 2020, arXiv:2002.02126). A training step needs the last layer for the nodes of its
+batch only: `rows` computes those and no others, and sends the gradient back along their edges only.
+
+Shapes: N nodes, d channels; q nodes wanted.
+"""
+
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+
+from mgformer.graph.products import SparseProduct
+
+
+class Propagation:
+    """Products with a symmetric matrix Â [N, N]."""
+
+    def __init__(self, adjacency: sp.csr_array) -> None:
+        self.adjacency = adjacency
+        self._product = SparseProduct(adjacency, symmetric=True)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Return Â x [N, d]."""
+        return self._product(x)
+
+    def rows(self, x: Tensor, nodes: Tensor) -> Tensor:
+        """Return (Â x)[nodes] [q, d]."""
+        return SparseProduct(self.adjacency[nodes.numpy()])(x)
+
+    def mean(self, x: Tensor, num_layers: int, nodes: Tensor | None = None) -> Tensor:
+        """Return the mean of x, Â x, …, Âᴸ x [N, d], or its rows [q, d] for nodes."""
+        total = x if nodes is None else x[nodes]
+        for layer in range(1, num_layers + 1):
+            if nodes is not None and layer == num_layers:
+                total = total + self.rows(x, nodes)
+                break
+            x = self(x)
+            total = total + (x if nodes is None else x[nodes])
+        return total / (num_layers + 1)
+
+
+def places_of(*parts: Tensor) -> tuple[Tensor, list[Tensor]]:
+    """Return the different nodes of several lists, and where each list's nodes are among them."""
+    nodes, places = torch.cat([part.flatten() for part in parts]).unique(return_inverse=True)
+    split = places.split([part.numel() for part in parts])
+    return nodes, [p.reshape(part.shape) for p, part in zip(split, parts, strict=True)]
