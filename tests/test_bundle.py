@@ -26,7 +26,8 @@ def saved(trained: Bundle, tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("name", sorted(MODELS))
 def test_what_is_loaded_ranks_as_what_was_saved(name: str, tmp_path: Path) -> None:
-    before = train(build_config({"model": {"name": name}, "evaluation": {"ks": [5]}}))
+    options = {"model": {"name": name}, "train": {"epochs": 1}, "evaluation": {"ks": [5]}}
+    before = train(build_config(options))
     save_bundle(before, tmp_path)
     after = load_bundle(tmp_path)
     everyone = np.arange(len(before.users))

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch.nn import functional
 
+from mgformer.nn import losses
 from mgformer.nn.losses import (
     align_uniform,
     alignment,
@@ -122,8 +123,10 @@ def test_bpr_does_not_saturate():
     assert item.grad.item() == -1
 
 
+@pytest.mark.parametrize("block", [1, 3, 256])
 @pytest.mark.parametrize("temperature", [0.2, 1.0])
-def test_info_nce_matches_the_loop(temperature, rows):
+def test_info_nce_matches_the_loop(temperature, block, rows, monkeypatch):
+    monkeypatch.setattr(losses, "BLOCK_ROWS", block)
     a, b, table = rows(7), rows(7), rows(20)
     slow = oracles.info_nce(a, b, b, temperature)
     assert_same_with_gradients(info_nce(a, b, temperature), slow, a, b)

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from mgformer.data.ids import Ids
 from mgformer.data.interactions import Interactions
+from mgformer.data.sampling import Batch
 from mgformer.graph.bipartite import Graph
 from mgformer.models import MODELS
 from mgformer.models.base import TrainableModel
@@ -17,8 +18,14 @@ from mgformer.training.loop import fit
 from mgformer.training.options import TrainConfig
 
 # What a checkerboard of 20 × 20 needs in place of defaults meant for real data: its two blocks
-# are of rank 2, and a filter or factorisation that keeps more also keeps the withheld zeros.
-FITTING = {"puresvd": {"rank": 2}, "gfcf": {"rank": 2}, "ials": {"rank": 4}}
+# are of rank 2, and a filter or factorisation that keeps more also keeps the withheld zeros; in
+# blocks of equal nodes a contrastive term has to be weak, as it pushes all of them apart.
+FITTING = {
+    "puresvd": {"rank": 2},
+    "gfcf": {"rank": 2},
+    "ials": {"rank": 4},
+    "simgcl": {"contrast_weight": 0.1},
+}
 
 everywhere = pytest.mark.parametrize("name", MODELS)
 
@@ -122,3 +129,49 @@ def test_unknown_options_are_refused(name):
 def test_every_option_is_described(name):
     fields = MODELS[name].Config.model_fields
     assert all(field.description for field in fields.values())
+
+
+trained = pytest.mark.parametrize(
+    "name", [name for name, model in MODELS.items() if issubclass(model, TrainableModel)]
+)
+
+
+@trained
+def test_every_parameter_receives_a_gradient(name, random_graph):
+    graph = random_graph(33, 20, isolated=False)
+    rng = np.random.default_rng(0)
+    model = MODELS[name](MODELS[name].Config(), graph, rng)
+    model.on_epoch(rng)
+    users, items = graph.interactions.nonzero()
+    batch = Batch(torch.from_numpy(users).long(), torch.from_numpy(items).long())
+    model.loss(batch, torch.Generator().manual_seed(0)).backward()
+    for parameter in model.parameters():
+        assert parameter.grad is not None
+        assert parameter.grad.abs().max() > 0
+
+
+@trained
+def test_two_steps_of_the_loop_are_two_steps_by_hand(name, random_graph):
+    graph = random_graph(12, 10)
+    pairs = pairs_of(graph)
+    options = TrainConfig(epochs=2, batch_size=len(pairs), lr=1e-2)
+    models, sources = [], []
+    for _ in range(2):
+        sources.append(np.random.default_rng(5))
+        models.append(MODELS[name](MODELS[name].Config(), graph, sources[-1]))
+    fit(models[0], pairs, options, sources[0])
+    shuffling, seeding = sources[1].spawn(2)
+    generator = torch.Generator().manual_seed(int(seeding.integers(2**63)))
+    optimizer = torch.optim.Adam(models[1].parameters(), lr=1e-2, fused=True)
+    models[1].train()
+    for _ in range(2):
+        models[1].on_epoch(shuffling)
+        order = shuffling.permutation(len(pairs))
+        users, items = (
+            torch.from_numpy(side[order]).long() for side in (pairs.rows, pairs.indices)
+        )
+        optimizer.zero_grad()
+        models[1].loss(Batch(users, items), generator).backward()
+        optimizer.step()
+    for one, other in zip(*(model.parameters() for model in models), strict=True):
+        assert torch.equal(one, other)

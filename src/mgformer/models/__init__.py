@@ -12,11 +12,15 @@ from mgformer.models.floors.puresvd import PureSVD
 from mgformer.models.floors.rp3beta import RP3Beta
 from mgformer.models.lightgcn import LightGCN
 from mgformer.models.mgformer import MGFormer
+from mgformer.models.sgl import SGL
+from mgformer.models.simgcl import SimGCL
 
 MODELS: dict[str, type[Model]] = {
     "mgformer": MGFormer,
     "bprmf": BPRMF,
     "lightgcn": LightGCN,
+    "sgl": SGL,
+    "simgcl": SimGCL,
     "directau": DirectAU,
     "popularity": Popularity,
     "itemknn": ItemKNN,

@@ -117,5 +117,41 @@ def info_nce(
     """
     a, b = functional.normalize(a), functional.normalize(b)
     c = b if candidates is None else functional.normalize(candidates)
-    logits = a @ c.T / temperature  # [B, C]
-    return (logits.logsumexp(1) - (a * b).sum(1) / temperature).mean()
+    a = a / temperature
+    return mean_log_sum_exp(a, c) - (a * b).sum(1).mean()
+
+
+def mean_log_sum_exp(a: Tensor, c: Tensor) -> Tensor:
+    """Return the mean over the rows of a [B, D] of log Σ_k exp(a_r·c_k), over rows of c [C, D].
+
+    The [B, C] products are made block by block and never kept.
+    """
+    value: Tensor = _MeanLogSumExp.apply(a, c)  # type: ignore[no-untyped-call]
+    return value
+
+
+class _MeanLogSumExp(torch.autograd.Function):
+    """With p_rk = softmax_k(a_r·c_k), the gradients are p c / B and pᵀ a / B: taken on the way."""
+
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, c: Tensor) -> Tensor:
+        batch, total = len(a), a.new_zeros(())
+        for_a, for_c = torch.empty_like(a), torch.zeros_like(c)
+        for start in range(0, batch, BLOCK_ROWS):
+            rows = slice(start, start + BLOCK_ROWS)
+            p = a[rows] @ c.T  # [block, C]
+            peaks = p.amax(1, keepdim=True)
+            p.sub_(peaks).exp_()
+            sums = p.sum(1, keepdim=True)
+            total = total + (peaks + sums.log()).sum()
+            p /= sums * batch
+            torch.mm(p, c, out=for_a[rows])
+            for_c.addmm_(p.T, a[rows])
+        ctx.save_for_backward(for_a, for_c)
+        return total / batch
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        for_a, for_c = ctx.saved_tensors
+        return for_a * gradient, for_c * gradient

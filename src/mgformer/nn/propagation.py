@@ -6,6 +6,8 @@ batch only: `rows` computes those and no others, and sends the gradient back alo
 Shapes: N nodes, d channels; q nodes wanted.
 """
 
+from collections.abc import Sequence
+
 import scipy.sparse as sp
 import torch
 from torch import Tensor
@@ -30,14 +32,19 @@ class Propagation:
 
     def mean(self, x: Tensor, num_layers: int, nodes: Tensor | None = None) -> Tensor:
         """Return the mean of x, Â x, …, Âᴸ x [N, d], or its rows [q, d] for nodes."""
-        total = x if nodes is None else x[nodes]
-        for layer in range(1, num_layers + 1):
-            if nodes is not None and layer == num_layers:
-                total = total + self.rows(x, nodes)
-                break
-            x = self(x)
-            total = total + (x if nodes is None else x[nodes])
-        return total / (num_layers + 1)
+        return mean_of_layers([self] * num_layers, x, nodes)
+
+
+def mean_of_layers(steps: Sequence[Propagation], x: Tensor, nodes: Tensor | None = None) -> Tensor:
+    """Return the mean of x, Â₁ x, Â₂ Â₁ x, … [N, d], or its rows [q, d] for nodes."""
+    total = x if nodes is None else x[nodes]
+    for layer, step in enumerate(steps, start=1):
+        if nodes is not None and layer == len(steps):
+            total = total + step.rows(x, nodes)
+            break
+        x = step(x)
+        total = total + (x if nodes is None else x[nodes])
+    return total / (len(steps) + 1)
 
 
 def places_of(*parts: Tensor) -> tuple[Tensor, list[Tensor]]:
