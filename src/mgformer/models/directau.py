@@ -11,7 +11,7 @@ from typing import ClassVar, Literal, cast
 
 import numpy as np
 import torch
-from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeFloat, PositiveInt
 from torch import Tensor, nn
 
 from mgformer.data.sampling import Batch
@@ -41,7 +41,7 @@ class DirectAU(TrainableModel):
         """L, steps on the graph, with `lightgcn`."""
         uniformity_weight: NonNegativeFloat = 0.5
         """γ of the paper."""
-        uniformity_t: PositiveFloat = 2.0
+        uniformity_t: float = Field(2.0, gt=0, le=20)
         """t in exp(−t ‖·‖²)."""
 
     def __init__(self, config: ModelConfig, graph: Graph, rng: np.random.Generator) -> None:

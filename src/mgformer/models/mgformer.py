@@ -11,7 +11,9 @@ node attend to all others; its attention has one of these forms:
     none        no attention: what the others are measured against
 
 A layer computes the rows that are wanted from rows that it says it needs (`reach`), so that a
-training step touches its batch and the keys that the batch attends to, and no other node.
+training step touches its batch and the keys that the batch attends to, and no other node. Where
+training does not change the weights (neighbors or none, without a mask), all layers together are
+one fixed sparse matrix, and what they make of the encodings is computed once.
 
 Shapes: N nodes (users, then items), d channels of tokens, r of encodings, m = d + r, H heads,
 F features, K neighbours, R landmarks; k rows known, q rows wanted.
@@ -21,8 +23,10 @@ import math
 from typing import ClassVar, Literal, cast
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 from pydantic import (
+    Field,
     NonNegativeFloat,
     NonNegativeInt,
     PositiveFloat,
@@ -46,6 +50,7 @@ from mgformer.nn.layers import (
 )
 from mgformer.nn.losses import align_uniform
 from mgformer.nn.structural import (
+    FixedLayers,
     GraphAverage,
     LandmarkAttention,
     NeighborAttention,
@@ -117,7 +122,7 @@ class MGFormer(TrainableModel):
         training all nodes are keys."""
         uniformity_weight: NonNegativeFloat = 1.0
         """λ of the loss."""
-        uniformity_t: PositiveFloat = 2.0
+        uniformity_t: float = Field(2.0, gt=0, le=20)
         """t in exp(−t ‖·‖²): 1 in the paper, 2 in DirectAU's code."""
         uniformity_sides: Literal["sum", "mean"] = "mean"
         """Users and items summed, as in the paper, or averaged, as in DirectAU's code."""
@@ -145,6 +150,25 @@ class MGFormer(TrainableModel):
             _layer(config, graph, near, rng) for _ in range(config.num_layers)
         )
         self.local = GraphAverage(graph.adjacency) if config.local_weight else None
+        self.fixed = self._fixed(graph)
+        structure = torch.zeros(0)
+        if self.fixed is not None:
+            # Half of x never changes, and where the weights do not either, half of h does not.
+            structure = self.fixed.everywhere(config.encoding_scale * self.encodings)
+        self.structure = nn.Buffer(structure, persistent=False)  # [N, r] if fixed
+
+    def _fixed(self, graph: Graph) -> FixedLayers | None:
+        """Return all layers as one sparse matrix, if training does not change their weights."""
+        config = self.config
+        matrix = cast(Attention, self.layers[0]).matrix()
+        if matrix is None or config.centered:
+            return None
+        if config.residual == "shaped":
+            identity = sp.eye_array(self.num_nodes, dtype=np.float32, format="csr")
+            matrix = identity + config.attention_weight * matrix
+            if config.local_weight:
+                matrix = matrix + config.local_weight * graph.adjacency
+        return FixedLayers(sp.csr_array(matrix, dtype=np.float32), config.num_layers)
 
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
         """Alignment of the pairs, uniformity of their users and of their items: Eq. (13)."""
@@ -161,6 +185,9 @@ class MGFormer(TrainableModel):
 
     def outputs(self, nodes: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """Return h [q, m] of nodes, which may repeat; without a generator all keys are used."""
+        if self.fixed is not None:
+            tokens = self.fixed.rows(self.tokens, nodes, sparse=self.sparse_gradients)
+            return torch.cat([tokens, self.structure[nodes]], dim=1)
         wanted, places = nodes.unique(return_inverse=True)
         plan = [(wanted, wanted, wanted)]  # rows known, their keys, rows wanted of them
         for layer in reversed(self.layers):
@@ -226,7 +253,7 @@ def _layer(
             near, config.num_landmarks, config.active_landmarks, config.sharpness, rng
         )
     if config.attention == "none":
-        return NoAttention()
+        return NoAttention(graph.num_nodes)
     # A cosine of encodings reaches the logits times the sharpness, m^(-1/2) being made up for.
     scale = math.sqrt(config.sharpness) * (channels // heads) ** 0.25 / config.encoding_scale
     start = (config.dim, scale) if config.query_init == "structure" else None

@@ -46,6 +46,10 @@ class Attention(nn.Module, ABC):
     def forward(self, x: Tensor, known: Tensor, keys: Tensor, wanted: Tensor) -> Tensor:
         """Return A x [q, m] for the nodes wanted, from x [k, m] of those known."""
 
+    def matrix(self) -> sp.csr_array | None:
+        """Return A [N, N], if it is sparse and training does not change it."""
+        return None
+
 
 class DegreeAngles(nn.Module):
     """Angles c = πz/4 of the sine mask; z = σ(w · embedding of the degree) lies in (0, 1)."""

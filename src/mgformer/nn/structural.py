@@ -1,7 +1,8 @@
 """Attention that the structure of the graph decides: which nodes, and with what weight.
 
 Its weights come from the encodings, or from the edges, before training begins; only a mask of
-degrees may be learned. What is learned otherwise are the values.
+degrees may be learned. What is learned otherwise are the values. Without a mask a layer is then one
+sparse matrix, fixed: `FixedLayers` multiplies by it, for the rows of a batch only.
 
 Shapes: N nodes, m channels, H heads, K neighbours, R landmarks; k nodes known, q wanted.
 """
@@ -9,12 +10,13 @@ Shapes: N nodes, m channels, H heads, K neighbours, R landmarks; k nodes known, 
 import numpy as np
 import scipy.sparse as sp
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
 from mgformer.graph.landmarks import landmark_features
 from mgformer.graph.neighbors import nearest_nodes
-from mgformer.graph.products import SparseProduct
+from mgformer.graph.products import SparseProduct, csr_matmul
 from mgformer.nn.layers import Attention, DegreeAngles
 
 
@@ -57,6 +59,15 @@ class NeighborAttention(Attention):
             places.flatten(0, 1), table, per_sample_weights=weights.flatten(0, 1), mode="sum"
         )
         return summed.reshape(len(wanted), -1)
+
+    def matrix(self) -> sp.csr_array | None:
+        if self.angles is not None or len(self.sharpness) > 1:
+            return None
+        num_nodes, count = self.neighbors.shape
+        weights = self.weights(torch.arange(num_nodes)).flatten().numpy()
+        places = self.neighbors.flatten().numpy().astype(np.int32)
+        ends = np.arange(0, num_nodes * count + 1, count, dtype=np.int32)
+        return sp.csr_array((weights, places, ends), shape=(num_nodes, num_nodes))
 
     def weights(self, wanted: Tensor) -> Tensor:
         """Return the weights [q, H, K] of the neighbours of nodes."""
@@ -101,11 +112,18 @@ class LandmarkAttention(Attention):
 class NoAttention(Attention):
     """Nobody attends to anybody: A = 0."""
 
+    def __init__(self, num_nodes: int) -> None:
+        super().__init__()
+        self.num_nodes = num_nodes
+
     def reach(self, wanted: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
         return wanted, wanted
 
     def forward(self, x: Tensor, known: Tensor, keys: Tensor, wanted: Tensor) -> Tensor:
         return x.new_zeros(len(wanted), x.shape[1])
+
+    def matrix(self) -> sp.csr_array:
+        return sp.csr_array((self.num_nodes, self.num_nodes), dtype=np.float32)
 
 
 class GraphAverage(nn.Module):
@@ -130,3 +148,43 @@ class GraphAverage(nn.Module):
             per_sample_weights=torch.from_numpy(edges.data).to(x.dtype),
             include_last_offset=True,
         )
+
+
+class FixedLayers:
+    """L layers with the same fixed weights: h = Mᴸ x with a sparse M [N, N]."""
+
+    def __init__(self, matrix: sp.csr_array, num_layers: int) -> None:
+        self.matrix, self.num_layers = matrix, num_layers
+
+    def everywhere(self, x: Tensor) -> Tensor:
+        """Return Mᴸ x [N, m]."""
+        for _ in range(self.num_layers):
+            x = csr_matmul(self.matrix, x)
+        return x
+
+    def rows(self, table: Tensor, nodes: Tensor, *, sparse: bool = False) -> Tensor:
+        """Return (Mᴸ table)[nodes] [q, m], with gradients.
+
+        Args:
+            table: [N, m].
+            nodes: Nodes wanted, which may repeat.
+            sparse: Whether the gradient holds only the rows of the table that were touched.
+        """
+        steps, wanted = [self.matrix[nodes.numpy()]], nodes.numpy()
+        for _ in range(self.num_layers - 1):
+            wanted, steps[-1] = _compressed(steps[-1])
+            steps.append(self.matrix[wanted])
+        if sparse:
+            wanted, steps[-1] = _compressed(steps[-1])
+            table = functional.embedding(torch.from_numpy(wanted), table, sparse=True)
+        for step in reversed(steps):
+            table = SparseProduct(step)(table)
+        return table
+
+
+def _compressed(matrix: sp.csr_array) -> tuple[NDArray[np.int32], sp.csr_array]:
+    """Return the columns that have entries, and the matrix of those columns."""
+    columns, places = np.unique(matrix.indices, return_inverse=True)
+    shape = (matrix.shape[0], len(columns))
+    places = places.astype(np.int32)
+    return columns, sp.csr_array((matrix.data, places, matrix.indptr), shape=shape)
