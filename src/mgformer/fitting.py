@@ -5,7 +5,7 @@ Everything that is chosen (the epoch, the exponent of popularity) is chosen on v
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from mgformer.progress import phase, quietly
 from mgformer.ranking.scorers import DotScorer, Scorer
 from mgformer.ranking.scoring import GRIDS, Kind, best_gamma, rescored
 from mgformer.training import loop
+from mgformer.training.journal import Entry
 from mgformer.training.workspace import Workspace
 
 Measure = Callable[[Scorer, bool], dict[str, float] | None]
@@ -39,6 +40,15 @@ class Fitted(NamedTuple):
 
     scorer: Scorer
     choice: Choice
+
+
+class Scored(NamedTuple):
+    """A scorer with what was chosen for it, and its validation figures if they were taken."""
+
+    scorer: Scorer
+    kind: Kind | None
+    gamma: float | None
+    figures: dict[str, float] | None
 
 
 def fit(
@@ -63,41 +73,54 @@ def fit(
     graph = Graph(pairs.matrix)
     degrees = torch.from_numpy(graph.item_degrees)
 
-    def scored(scorer: Scorer, sampled: bool) -> tuple[Scorer, Kind | None, float | None]:
-        """Return the scorer with the kind of score and γ that are given, or best on validation."""
-        kinds = config.score_kinds if choice is None else _kinds(choice.kind)
+    def scored(scorer: Scorer, near: Entry | None, *, sampled: bool) -> Scored:
+        """Return the scorer with the kind of score and γ that are given, or best on validation.
+
+        `near` holds what was best for the epoch before: the search then begins there.
+        """
+        kinds: tuple[Kind, ...] = config.score_kinds
+        if choice is not None:
+            kinds = (choice.kind,) if choice.kind else ()
+        elif near and near["score"]:
+            kinds = (near["score"],)
         if not isinstance(scorer, DotScorer) or not kinds:
-            return scorer, None, None
-        given = config.score.gamma if choice is None else choice.gamma
+            return Scored(
+                scorer, None, None, measure(scorer, True) if measure and sampled else None
+            )
+        found: dict[tuple[Kind, float], dict[str, float] | None] = {}
 
         def value(kind: Kind, gamma: float) -> float:
             assert measure is not None
-            figures = measure(rescored(scorer, kind, gamma, degrees), sampled)
+            if (kind, gamma) not in found:
+                found[kind, gamma] = measure(rescored(scorer, kind, gamma, degrees), sampled)
+            figures = found[kind, gamma]
             return figures[loop.SELECTED_BY] if figures else 0.0
 
         options: list[tuple[Kind, float | None]] = []
         for kind in kinds:
-            gamma = given
-            if kind in GRIDS and given is None:
+            gamma = config.score.gamma if choice is None else choice.gamma
+            if kind in GRIDS and gamma is None:
+                grid = GRIDS[kind]
+                if near and near["gamma"] is not None:
+                    grid = grid._replace(start=near["gamma"])
                 search = measure is not None and choice is None
-                gamma = GRIDS[kind].start
-                gamma = best_gamma(partial(value, kind), GRIDS[kind]) if search else gamma
+                gamma = best_gamma(partial(value, kind), grid) if search else grid.start
             options.append((kind, gamma))
         kind, gamma = options[0]
-        if len(options) > 1 and measure is not None:
+        if measure is not None and (sampled or len(options) > 1):
             kind, gamma = max(options, key=lambda option: value(option[0], option[1] or 0.0))
-        return rescored(scorer, kind, gamma or 0.0, degrees), kind, gamma
+        figures = found.get((kind, gamma or 0.0))
+        return Scored(rescored(scorer, kind, gamma or 0.0, degrees), kind, gamma, figures)
 
-    def validate(model: TrainableModel) -> dict[str, Any]:
+    def validate(model: TrainableModel, before: Entry | None) -> Entry:
         with quietly():
-            scorer, kind, gamma = scored(model.scorer(), True)
-            figures = measure(scorer, False) if measure else None
-        return {**(figures or {}), "score": kind, "gamma": gamma}
+            done = scored(model.scorer(), before, sampled=True)
+        return {**(done.figures or {}), "score": done.kind, "gamma": done.gamma}
 
     with phase(f"preparing {config.model_name}", None):
         model = MODELS[config.model_name](config.model, graph, rng)
         if not isinstance(model, TrainableModel):
-            scorer, kind, gamma = scored(model.scorer(), False)
+            scorer, kind, gamma, _ = scored(model.scorer(), None, sampled=False)
             return Fitted(scorer, Choice(0, kind, gamma))
     done = loop.fit(
         model,
@@ -109,9 +132,5 @@ def fit(
         **(workspace.hooks() if workspace else {}),
     )
     with quietly():
-        scorer, kind, gamma = scored(model.scorer(), False)
+        scorer, kind, gamma, _ = scored(model.scorer(), None, sampled=False)
     return Fitted(scorer, Choice(done.best_epoch, kind, gamma))
-
-
-def _kinds(kind: Kind | None) -> tuple[Kind, ...]:
-    return () if kind is None else (kind,)

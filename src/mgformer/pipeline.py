@@ -29,9 +29,6 @@ from mgformer.ranking.scorers import Scorer
 from mgformer.training.workspace import Workspace
 
 SELECTION_K = 20
-GAMMA_USERS = 8192
-"""Validation users by whom the exponent of popularity is chosen while training goes on; in the end
-it is chosen by all."""
 
 
 def train(
@@ -126,7 +123,7 @@ def _select(
     if not len(split.valid):
         return fit(config, split.train, rng, workspace=workspace)
     options = EvaluationConfig(ks=(SELECTION_K,), memory_mb=config.evaluation.memory_mb)
-    some = replace(split, valid=_thinned(split.valid, GAMMA_USERS))
+    some = replace(split, valid=_thinned(split.valid, config.train.validation_users))
 
     def measure(scorer: Scorer, sampled: bool) -> dict[str, float] | None:
         result = evaluate_part(scorer, some if sampled else split, "valid", options)
@@ -137,7 +134,9 @@ def _select(
 
 
 def _thinned(pairs: Interactions, num_users: int) -> Interactions:
-    """Return the pairs of at most so many users, evenly spaced among those who have any."""
+    """Return the pairs of at most so many users, evenly spaced among those who have any; 0: all."""
+    if not num_users:
+        return pairs
     users = np.flatnonzero(np.diff(pairs.indptr))
     kept = users[:: max(1, -(-len(users) // num_users))]
     return pairs.subset(np.isin(pairs.rows, kept))

@@ -13,6 +13,7 @@ from mgformer.models.mgformer import MGFormer
 from mgformer.ranking.scorers import DotScorer
 from mgformer.training import loop
 from mgformer.training.checkpoint import load_checkpoint, save_checkpoint
+from mgformer.training.journal import Entry
 from mgformer.training.loop import Fit, fit
 from mgformer.training.options import TrainConfig
 from tests.models.test_contract import checkerboard, pairs_of
@@ -38,12 +39,13 @@ class Slope(TrainableModel):
 
 
 class Scripted:
-    """Validation that returns values from a list, and keeps the weights it saw."""
+    """Validation that returns values from a list, and keeps the weights and entries it saw."""
 
     def __init__(self, *values: float) -> None:
-        self.values, self.weights = values, []
+        self.values, self.weights, self.before = values, [], []
 
-    def __call__(self, model: TrainableModel) -> dict[str, float]:
+    def __call__(self, model: TrainableModel, before: Entry | None) -> Entry:
+        self.before.append(before)
         assert not model.training
         assert not torch.is_grad_enabled()
         self.weights.append({name: value.clone() for name, value in model.state_dict().items()})
@@ -120,6 +122,9 @@ def test_patience_and_the_best_weights(pairs, rng, values, every, patience, epoc
     if at:
         assert done.best_value == max(validate.values[: len(at)])
         assert_same_bits(dict(model.state_dict()), validate.weights[best // every - 1])
+        # Each validation is told what the one before it found.
+        assert validate.before[0] is None
+        assert [entry["ndcg@20"] for entry in validate.before[1:]] == list(values[: len(at) - 1])
     assert not model.training
 
 

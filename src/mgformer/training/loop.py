@@ -34,7 +34,8 @@ SELECTED_BY = "ndcg@20"
 CHECKPOINT_SECONDS = 30.0
 """Least time between checkpoints, so that short epochs are not spent on writing."""
 
-Validate = Callable[[TrainableModel], dict[str, Any]]
+Validate = Callable[[TrainableModel, Entry | None], Entry]
+"""Figures of a model as it is, given what was logged of the epoch validated before."""
 log = logging.getLogger("mgformer")
 
 
@@ -70,8 +71,8 @@ def fit(
         pairs: What to learn.
         options: Epochs, batches, learning rate, patience.
         rng: Source of all that is random.
-        validate: Returns figures of the model as it is, `ndcg@20` among them, which selects; None:
-            all epochs are trained and the last weights kept.
+        validate: Returns figures, `ndcg@20` among them, which selects; None: all epochs are
+            trained and the last weights kept.
         epochs: Stop after so many, fewer than in the options; the learning rate falls as if not.
         write: Receives what is to be logged of each epoch.
         save: Receives a checkpoint now and then.
@@ -115,7 +116,7 @@ def fit(
             if validate is not None and done.epochs % options.evaluate_every == 0:
                 model.eval()
                 with torch.no_grad():
-                    entry |= validate(model)
+                    entry |= validate(model, _last_validated(done))
                 if entry[SELECTED_BY] > done.best_value:
                     done.best_value, done.best_epoch = entry[SELECTED_BY], done.epochs
                     best = _weights(model)
@@ -139,6 +140,10 @@ def _shown(entry: Entry) -> str:
         for name, value in entry.items()
         if name != "epoch" and value is not None
     )
+
+
+def _last_validated(done: Fit) -> Entry | None:
+    return next((entry for entry in reversed(done.history) if SELECTED_BY in entry), None)
 
 
 def _out_of_patience(done: Fit, options: TrainConfig) -> bool:

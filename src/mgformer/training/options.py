@@ -2,7 +2,15 @@
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    model_validator,
+)
 
 
 class TrainConfig(BaseModel):
@@ -24,6 +32,8 @@ class TrainConfig(BaseModel):
     """adam: every row of a table at every step; rows: only those that the batch touched."""
     evaluate_every: PositiveInt = 1
     """Epochs from one validation to the next."""
+    validation_users: NonNegativeInt = 8192
+    """Users, evenly spaced, by whom epochs are compared; 0: all. What is reported is of all."""
     patience: PositiveInt = 5
     """Validations in a row without a better NDCG@20 after which training ends."""
     tensorboard: bool = False
