@@ -3,7 +3,7 @@
 Everything that is chosen (the epoch, the exponent of popularity) is chosen on validation.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -73,11 +73,14 @@ def fit(
     graph = Graph(pairs.matrix)
     degrees = torch.from_numpy(graph.item_degrees)
 
-    def scored(scorer: Scorer, near: Entry | None, *, sampled: bool) -> Scored:
+    def scored(scorer: Scorer, before: Sequence[Entry] = (), *, sampled: bool) -> Scored:
         """Return the scorer with the kind of score and γ that are given, or best on validation.
 
-        `near` holds what was best for the epoch before: the search then begins there.
+        `before` holds what was best for the epochs before. The search begins there, and as it
+        costs several validations it is made in the 1st, 2nd, 4th, 8th, … of them only.
         """
+        near = before[-1] if before else None
+        settled = bool(len(before) & (len(before) + 1))
         kinds: tuple[Kind, ...] = config.score_kinds
         if choice is not None:
             kinds = (choice.kind,) if choice.kind else ()
@@ -103,7 +106,7 @@ def fit(
                 grid = GRIDS[kind]
                 if near and near["gamma"] is not None:
                     grid = grid._replace(start=near["gamma"])
-                search = measure is not None and choice is None
+                search = measure is not None and choice is None and not settled
                 gamma = best_gamma(partial(value, kind), grid) if search else grid.start
             options.append((kind, gamma))
         kind, gamma = options[0]
@@ -112,7 +115,7 @@ def fit(
         figures = found.get((kind, gamma or 0.0))
         return Scored(rescored(scorer, kind, gamma or 0.0, degrees), kind, gamma, figures)
 
-    def validate(model: TrainableModel, before: Entry | None) -> Entry:
+    def validate(model: TrainableModel, before: Sequence[Entry]) -> Entry:
         with quietly():
             done = scored(model.scorer(), before, sampled=True)
         return {**(done.figures or {}), "score": done.kind, "gamma": done.gamma}
@@ -120,7 +123,7 @@ def fit(
     with phase(f"preparing {config.model_name}", None):
         model = MODELS[config.model_name](config.model, graph, rng)
         if not isinstance(model, TrainableModel):
-            scorer, kind, gamma, _ = scored(model.scorer(), None, sampled=False)
+            scorer, kind, gamma, _ = scored(model.scorer(), sampled=False)
             return Fitted(scorer, Choice(0, kind, gamma))
     done = loop.fit(
         model,
@@ -132,5 +135,5 @@ def fit(
         **(workspace.hooks() if workspace else {}),
     )
     with quietly():
-        scorer, kind, gamma, _ = scored(model.scorer(), None, sampled=False)
+        scorer, kind, gamma, _ = scored(model.scorer(), sampled=False)
     return Fitted(scorer, Choice(done.best_epoch, kind, gamma))

@@ -7,7 +7,7 @@ memory, both generators and the history are all it carries from one epoch to the
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,8 +34,8 @@ SELECTED_BY = "ndcg@20"
 CHECKPOINT_SECONDS = 30.0
 """Least time between checkpoints, so that short epochs are not spent on writing."""
 
-Validate = Callable[[TrainableModel, Entry | None], Entry]
-"""Figures of a model as it is, given what was logged of the epoch validated before."""
+Validate = Callable[[TrainableModel, Sequence[Entry]], Entry]
+"""Figures of a model as it is, given what was logged of the epochs validated before."""
 log = logging.getLogger("mgformer")
 
 
@@ -116,7 +116,7 @@ def fit(
             if validate is not None and done.epochs % options.evaluate_every == 0:
                 model.eval()
                 with torch.no_grad():
-                    entry |= validate(model, _last_validated(done))
+                    entry |= validate(model, [e for e in done.history if SELECTED_BY in e])
                 if entry[SELECTED_BY] > done.best_value:
                     done.best_value, done.best_epoch = entry[SELECTED_BY], done.epochs
                     best = _weights(model)
@@ -140,10 +140,6 @@ def _shown(entry: Entry) -> str:
         for name, value in entry.items()
         if name != "epoch" and value is not None
     )
-
-
-def _last_validated(done: Fit) -> Entry | None:
-    return next((entry for entry in reversed(done.history) if SELECTED_BY in entry), None)
 
 
 def _out_of_patience(done: Fit, options: TrainConfig) -> bool:
