@@ -1,3 +1,19 @@
 """mgformer: train, compare and use recommenders learned from who interacted with what."""
 
-__version__ = "0.1.0"
+from typing import TYPE_CHECKING, Any
+
+from mgformer.version import __version__
+
+if TYPE_CHECKING:
+    from mgformer.recommender import Answer, Recommendation, Recommender
+
+__all__ = ["Answer", "Recommendation", "Recommender", "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    # Loaded when first used: importing the package must not cost the seconds that torch takes.
+    if name in __all__:
+        from mgformer import recommender
+
+        return getattr(recommender, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

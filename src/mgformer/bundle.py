@@ -24,13 +24,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mgformer import __version__
 from mgformer.data.download import sha256_of
 from mgformer.data.ids import Ids
 from mgformer.data.interactions import Interactions
 from mgformer.errors import BundleError
 from mgformer.progress import phase
 from mgformer.ranking.scorers import DotScorer, HistoryScorer, Scorer
+from mgformer.version import __version__
 
 FORMAT = 1
 MANIFEST = "bundle.json"

@@ -12,7 +12,6 @@ import numpy as np
 import polars as pl
 import scipy.sparse as sp
 
-from mgformer import __version__
 from mgformer.bundle import Bundle
 from mgformer.config import RunConfig
 from mgformer.data.catalog import open_dataset
@@ -27,6 +26,7 @@ from mgformer.models.base import TrainableModel
 from mgformer.ranking.evaluation import Evaluation, EvaluationConfig, evaluate
 from mgformer.ranking.scorers import Scorer
 from mgformer.training.workspace import Workspace
+from mgformer.version import __version__
 
 SELECTION_K = 20
 

@@ -1,20 +1,28 @@
 """The Python face of a trained recommender: questions and answers in the caller's own ids."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import polars as pl
 import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 
-from mgformer.bundle import Bundle, load_bundle
-from mgformer.data.ids import ExternalId
-from mgformer.errors import DataError
+from mgformer.bundle import Bundle, load_bundle, save_bundle
+from mgformer.config import DEFAULT_MODEL, build_config
+from mgformer.data.catalog import open_dataset
+from mgformer.data.dataset import read_dataset
+from mgformer.data.ids import ExternalId, Ids
+from mgformer.errors import ConfigError, DataError
+from mgformer.pipeline import train
 from mgformer.ranking.scorers import DotScorer, Scorer
 from mgformer.ranking.topk import TopK, top_k
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Source = Literal["model", "history", "popularity"]
 
@@ -36,79 +44,237 @@ class Answer:
     items: list[Recommendation]
     source: Source
     """model: a user of the training data; history: by given items; popularity: nothing known."""
+    unknown: tuple[ExternalId, ...] = ()
+    """Items of the history that the model has never seen, and passed over."""
 
 
 class Recommender:
-    """Top-k lists from a trained bundle."""
+    """Recommendations, similar items and users, and reasons, from a trained bundle."""
 
     def __init__(self, bundle: Bundle) -> None:
         self.bundle = bundle
 
     @classmethod
+    def fit(
+        cls,
+        data: "str | Path | pl.DataFrame | pd.DataFrame | tuple[Any, ...]",
+        model: str = DEFAULT_MODEL,
+        *,
+        seed: int = 0,
+        options: Mapping[str, Any] | None = None,
+        **sections: Mapping[str, Any],
+    ) -> "Recommender":
+        """Train a model on interactions.
+
+        Args:
+            data: A file, a folder, a catalog name, a data frame, or arrays (users, items, …).
+            model: Its name.
+            seed: Of the split and the model.
+            options: Of the model, such as {"dim": 64}.
+            sections: Of the other parts, such as split={"kind": "time"}, train={"epochs": 20}.
+        """
+        described = {"model": {"name": model, **(options or {})}, "seed": seed, **sections}
+        if isinstance(data, str | Path):
+            config = build_config({**described, "dataset": str(data)})
+            return cls(train(config, open_dataset(data, config.data)))
+        config = build_config({**described, "dataset": "data"})
+        return cls(train(config, read_dataset(data, config.data)))
+
+    @classmethod
     def load(cls, folder: str | Path) -> "Recommender":
-        """Load what `mgformer train` saved."""
+        """Load what `mgformer train`, or `save`, has written."""
         return cls(load_bundle(Path(folder)))
 
-    def recommend(self, users: Sequence[ExternalId], k: int = 20) -> Iterator[Answer]:
-        """Yield an answer for each known user; items the user already has are left out."""
+    def save(self, folder: str | Path) -> None:
+        """Write the recommender to a folder, replacing the one there, if any, in one step."""
+        save_bundle(self.bundle, Path(folder))
+
+    def recommend(
+        self,
+        users: Iterable[ExternalId],
+        k: int = 20,
+        *,
+        exclude_seen: bool = True,
+        candidates: Iterable[ExternalId] | None = None,
+    ) -> pl.DataFrame:
+        """Return the columns user, rank, item, name (if items have names) and score.
+
+        Args:
+            users: Users of the training data.
+            k: Items for each.
+            exclude_seen: Leave out what a user has already.
+            candidates: Items to choose from; all if not given.
+        """
+        numbers = self.numbers_of(list(users))
+        found, _ = self.rank(numbers, k, exclude_seen=exclude_seen, candidates=candidates)
+        return self.table_of(numbers, found)
+
+    def answers(
+        self,
+        users: Sequence[ExternalId],
+        k: int = 20,
+        *,
+        exclude_seen: bool = True,
+        candidates: Iterable[ExternalId] | None = None,
+    ) -> Iterator[Answer]:
+        """Yield what `recommend` returns, user by user, with where it comes from."""
         numbers = self.numbers_of(users)
-        found, sources = self.rank(numbers, k)
+        found, sources = self.rank(numbers, k, exclude_seen=exclude_seen, candidates=candidates)
         for row, number in enumerate(numbers):
             yield self._answer(self.bundle.users.values[int(number)], found, row, sources[row])
 
-    def recommend_for(self, history: Sequence[ExternalId], k: int = 20) -> Answer:
-        """Answer for somebody who is not in the data, known by the items of `history`.
+    def recommend_for(
+        self,
+        history: Iterable[ExternalId],
+        k: int = 20,
+        *,
+        user: ExternalId | None = None,
+        exclude_seen: bool = True,
+        candidates: Iterable[ExternalId] | None = None,
+    ) -> Answer:
+        """Answer for somebody known by the items of `history`; nothing is trained.
 
         Unknown items are passed over; if none is known, the answer is what is popular.
+
+        Args:
+            history: Items.
+            k: How many to recommend.
+            user: A user of the training data who has taken these items since: to be added to what
+                the user had.
+            exclude_seen: Leave out the items of the history.
+            candidates: Items to choose from; all if not given.
         """
-        items = self.bundle.items.encode(history)
+        row, unknown = self.history_row(history, user)
+        chosen = None if candidates is None else self._candidates(candidates)
+        seen = row if exclude_seen else None
+        scorer: Scorer = self.bundle.scorer.fold_in(row) if row.nnz else self._popularity
+        found = top_k(scorer, [0], k, seen=seen, candidates=chosen)
+        source: Source = "history" if row.nnz else "popularity"
+        return self._answer(user, found, 0, source, unknown)
+
+    def similar_items(self, item: ExternalId, k: int = 20) -> pl.DataFrame:
+        """Return the items most like an item: item, name (if items have names), score."""
+        number = self._number_of_item(item)
+        items, scores = _highest(self.bundle.scorer.similarities(number).numpy(), k, without=number)
+        return self._named(items).with_columns(score=pl.Series(scores))
+
+    def similar_users(self, user: ExternalId, k: int = 20) -> pl.DataFrame:
+        """Return the users most like a user: user, score (a cosine)."""
+        number = int(self.numbers_of([user])[0])
+        scorer = self.bundle.scorer
+        if isinstance(scorer, DotScorer):
+            rows = scorer.users[:, : scorer.users.shape[1] - scorer.constant].double()
+            scores = (rows @ rows[number]).numpy()
+            lengths = rows.norm(dim=1).numpy()
+        else:
+            matrix = self.bundle.known
+            scores = (matrix @ matrix[[number]].T).toarray()[:, 0].astype(np.float64)
+            lengths = np.sqrt(np.diff(matrix.indptr))
+        cosines = scores / np.maximum(lengths * lengths[number], 1e-12)
+        users, values = _highest(cosines.astype(np.float32), k, without=number)
+        return pl.DataFrame({"user": self.bundle.users.decode(users), "score": values})
+
+    def embed_user(self, history: Iterable[ExternalId]) -> NDArray[np.float32]:
+        """Return the vector of somebody known by items; its product with item vectors ranks."""
+        scorer = self.bundle.scorer
+        if not isinstance(scorer, DotScorer):
+            raise ConfigError(
+                f"{self.bundle.record.get('model')} has no vectors: it compares items with items;"
+                " train a model with embeddings, such as mgformer"
+            )
+        row, unknown = self.history_row(history)
+        if not row.nnz:
+            raise DataError(
+                f"no item of the history is known: {_listed(unknown)}; nothing to embed"
+            )
+        vector: NDArray[np.float32] = scorer.fold_in(row).users[0].numpy()
+        return vector
+
+    def explain(self, user: ExternalId, item: ExternalId) -> pl.DataFrame:
+        """Return what each of a user's items adds to the score of an item, most first.
+
+        The columns are item, name (if items have names) and weight. It is the score of the user as
+        solved for from these items, which for a user of the training data ranks alike, not equal.
+        """
+        number = int(self.numbers_of([user])[0])
+        own = _row(self.bundle.known, number)
+        return self.explain_history(self.bundle.items.decode(own).to_list(), item)
+
+    def explain_history(self, history: Iterable[ExternalId], item: ExternalId) -> pl.DataFrame:
+        """Return what `explain` does, for somebody known by the items of `history`."""
+        row, _ = self.history_row(history)
+        weights = self.bundle.scorer.contributions(row.indices, self._number_of_item(item))
+        order = np.argsort(-weights, kind="stable")
+        return self._named(row.indices[order]).with_columns(weight=pl.Series(weights[order]))
+
+    def history_row(
+        self, history: Iterable[ExternalId], user: ExternalId | None = None
+    ) -> tuple[sp.csr_array, tuple[ExternalId, ...]]:
+        """Return the known items of a history, and of a user, as a row [1, I], and the unknown."""
+        listed = list(history)
+        items = self.bundle.items.encode(listed)
+        unknown = tuple(i for i, n in zip(listed, items, strict=True) if n < 0)
+        if user is not None:
+            number = int(self.numbers_of([user])[0])
+            items = np.concatenate([items, _row(self.bundle.known, number)])
         known = np.unique(items[items >= 0])
         shape = (1, self.bundle.train.num_items)
-        row = sp.csr_array((np.ones(len(known), np.float32), known, [0, len(known)]), shape=shape)
-        if len(known):
-            found = top_k(self.bundle.scorer.fold_in(row), [0], k, seen=row)
-            return self._answer(None, found, 0, "history")
-        return self._answer(None, top_k(self._popularity, [0], k), 0, "popularity")
-
-    def unknown_items(self, history: Sequence[ExternalId]) -> list[ExternalId]:
-        """Return the items of a history that the model has never seen."""
-        return [i for i, n in zip(history, self.bundle.items.encode(history), strict=True) if n < 0]
+        ones = np.ones(len(known), np.float32)
+        return sp.csr_array((ones, known, [0, len(known)]), shape=shape), unknown
 
     def numbers_of(self, users: Sequence[ExternalId]) -> NDArray[np.int32]:
         """Return internal numbers of users; the first unknown one is refused with suggestions."""
         numbers = self.bundle.users.encode(users)
         unknown = np.flatnonzero(numbers < 0)
         if len(unknown):
-            asked = users[int(unknown[0])]
-            close = self.bundle.users.closest(asked)
-            hint = f" did you mean {', '.join(close)}?" if close else ""
             more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
             raise DataError(
-                f"unknown user {str(asked)!r}{more}: not among the {len(self.bundle.users):,} users"
-                f" of the training data;{hint} for somebody new use --history item1,item2,…"
+                _unknown("user", self.bundle.users, users[int(unknown[0])], more)
+                + " for somebody new give a history of items (--history item1,item2,…)"
             )
         return numbers
 
-    def rank(self, numbers: NDArray[np.int32], k: int) -> tuple[TopK, list[Source]]:
+    def rank(
+        self,
+        numbers: NDArray[np.int32],
+        k: int,
+        *,
+        exclude_seen: bool = True,
+        candidates: Iterable[ExternalId] | None = None,
+    ) -> tuple[TopK, list[Source]]:
         """Rank for users by number; those without training pairs are folded in by their items."""
         bundle = self.bundle
+        chosen = None if candidates is None else self._candidates(candidates)
         trained = np.diff(bundle.train.indptr)[numbers] > 0
-        found = top_k(bundle.scorer, numbers, k, seen=bundle.known)
+        seen = bundle.known if exclude_seen else None
+        found = top_k(bundle.scorer, numbers, k, seen=seen, candidates=chosen)
         if not trained.all():
             strangers = np.flatnonzero(~trained)
             histories = sp.csr_array(bundle.known[numbers[strangers]])
-            folded = bundle.scorer.fold_in(histories)
-            rows = np.arange(len(strangers))
-            found.items[strangers], found.scores[strangers] = top_k(folded, rows, k, seen=histories)
+            folded, rows = bundle.scorer.fold_in(histories), np.arange(len(strangers))
+            found.items[strangers], found.scores[strangers] = top_k(
+                folded, rows, k, seen=histories if exclude_seen else None, candidates=chosen
+            )
         return found, ["model" if t else "history" for t in trained]
+
+    def table_of(self, numbers: NDArray[np.int32], found: TopK) -> pl.DataFrame:
+        """Return the lists found for users by number as one table, best first."""
+        kept = found.items >= 0
+        rows, ranks = np.nonzero(kept)
+        return pl.DataFrame(
+            {
+                "user": self.bundle.users.decode(numbers[rows]),
+                "rank": pl.Series(ranks + 1, dtype=pl.Int32),
+                **self._named(found.items[kept]).to_dict(),
+                "score": found.scores[kept],
+            }
+        )
 
     def liked(self, user: int, most: int) -> list[str]:
         """Return what a user, by number, already has: names, or ids where there are none."""
-        items = self.bundle.known.indices[
-            self.bundle.known.indptr[user] : self.bundle.known.indptr[user + 1]
-        ]
         return [
-            self.bundle.name_of(i) or str(self.bundle.items.values[int(i)]) for i in items[:most]
+            self.bundle.name_of(i) or str(self.bundle.items.values[int(i)])
+            for i in _row(self.bundle.known, user)[:most]
         ]
 
     @property
@@ -116,10 +282,63 @@ class Recommender:
         counts = torch.from_numpy(self.bundle.item_degrees).float()[:, None]
         return DotScorer(torch.ones(1, 1), counts)
 
-    def _answer(self, user: ExternalId | None, found: TopK, row: int, source: Source) -> Answer:
+    def _candidates(self, items: Iterable[ExternalId]) -> NDArray[np.int32]:
+        return np.array([self._number_of_item(item) for item in items], dtype=np.int32)
+
+    def _number_of_item(self, item: ExternalId) -> int:
+        number = int(self.bundle.items.encode([item])[0])
+        if number < 0:
+            raise DataError(_unknown("item", self.bundle.items, item))
+        return number
+
+    def _named(self, items: NDArray[np.integer]) -> pl.DataFrame:
+        """Return the columns item and, if items have names, name."""
+        columns = {"item": self.bundle.items.decode(items)}
+        if self.bundle.item_names is not None:
+            columns["name"] = self.bundle.item_names[items]
+        return pl.DataFrame(columns)
+
+    def _answer(
+        self,
+        user: ExternalId | None,
+        found: TopK,
+        row: int,
+        source: Source,
+        unknown: tuple[ExternalId, ...] = (),
+    ) -> Answer:
         items = [
             Recommendation(self.bundle.items.values[int(i)], self.bundle.name_of(int(i)), float(s))
             for i, s in zip(found.items[row], found.scores[row], strict=True)
             if i >= 0
         ]
-        return Answer(user, items, source)
+        return Answer(user, items, source, unknown)
+
+
+def _row(matrix: sp.csr_array, number: int) -> NDArray[np.int32]:
+    found: NDArray[np.int32] = matrix.indices[matrix.indptr[number] : matrix.indptr[number + 1]]
+    return found
+
+
+def _highest(
+    scores: NDArray[np.float32], k: int, without: int
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Return places and values of the k highest scores but one, ties by place."""
+    if k < 1:
+        raise ConfigError(f"k must be at least 1, got {k}")
+    order = np.argsort(-scores, kind="stable")
+    order = order[order != without][:k]
+    return order, scores[order]
+
+
+def _unknown(kind: str, ids: Ids, asked: ExternalId, more: str = "") -> str:
+    close = ids.closest(asked)
+    hint = f" did you mean {', '.join(close)}?" if close else ""
+    return (
+        f"unknown {kind} {str(asked)!r}{more}: not among the {len(ids):,} {kind}s"
+        f" of the training data;{hint}"
+    )
+
+
+def _listed(ids: Sequence[ExternalId], most: int = 5) -> str:
+    shown = ", ".join(map(str, ids[:most])) or "it is empty"
+    return f"{shown}, …" if len(ids) > most else shown

@@ -7,10 +7,10 @@ import sys
 
 import typer
 
-from mgformer import __version__
 from mgformer.cli import datasets, evaluate, recommend, train
 from mgformer.cli.console import fail
 from mgformer.errors import MgformerError
+from mgformer.version import __version__
 
 app = typer.Typer(
     name="mgformer",

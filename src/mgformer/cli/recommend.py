@@ -51,7 +51,7 @@ def command(
                 _write(recommender, wanted, k, target)
                 err.print(f"{len(wanted):,} lists of {k} in {target}", style="dim")
                 return
-            answers = list(recommender.recommend(wanted, k))
+            answers = list(recommender.answers(wanted, k))
     if target is not None:
         _write_whole(_table_of(answers), target)
     elif as_json:
@@ -69,13 +69,13 @@ def _for_history(recommender: Recommender, history: str, k: int) -> Answer:
     items = [item.strip() for item in history.split(",") if item.strip()]
     if not items:
         raise DataError("--history is empty; give items separated by commas: --history i1,i2")
-    unknown = recommender.unknown_items(items)
-    if unknown:
-        close = recommender.bundle.items.closest(unknown[0])
+    answer = recommender.recommend_for(items, k)
+    if answer.unknown:
+        close = recommender.bundle.items.closest(answer.unknown[0])
         hint = f" (did you mean {', '.join(close)}?)" if close else ""
-        listed = ", ".join(map(str, unknown[:5]))
+        listed = ", ".join(map(str, answer.unknown[:5]))
         err.print(f"warning: not in the data, passed over: {listed}{hint}", markup=False)
-    return recommender.recommend_for(items, k)
+    return answer
 
 
 def _wanted_users(
@@ -145,18 +145,9 @@ def _check_target(target: Path) -> None:
 def _write(recommender: Recommender, users: Sequence[str | int], k: int, target: Path) -> None:
     numbers = recommender.numbers_of(users)
     found, _ = recommender.rank(numbers, k)
-    kept = found.items >= 0
-    rows, ranks = np.nonzero(kept)
-    bundle = recommender.bundle
-    table = pl.DataFrame(
-        {
-            "user": bundle.users.decode(numbers[rows]),
-            "rank": pl.Series(ranks + 1, dtype=pl.Int32),
-            "item": bundle.items.decode(found.items[kept]),
-            "score": found.scores[kept],
-        }
+    _write_whole(
+        recommender.table_of(numbers, found).select("user", "rank", "item", "score"), target
     )
-    _write_whole(table, target)
 
 
 def _table_of(answers: Iterable[Answer]) -> pl.DataFrame:

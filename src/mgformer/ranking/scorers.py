@@ -16,6 +16,7 @@ from typing import ClassVar
 import numpy as np
 import scipy.sparse as sp
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
@@ -44,6 +45,14 @@ class Scorer(ABC):
     @abstractmethod
     def fold_in(self, histories: sp.csr_array) -> "Scorer":
         """Return a scorer for other users, known only by their [U', I] histories."""
+
+    @abstractmethod
+    def contributions(self, history: NDArray[np.integer], item: int) -> NDArray[np.float64]:
+        """Return what each item of a history adds to the score of an item, for a user folded in."""
+
+    @abstractmethod
+    def similarities(self, item: int) -> Tensor:
+        """Return how alike all items are to an item [I]."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,18 +93,50 @@ class DotScorer(Scorer):
 
         Minimises Σ_{i in history} (w·v_i − 1)² + α₀ Σ_{all i} (w·v_i)² + λ (|history| + α₀ I) ‖w‖².
         """
-        items = self._items64[:, : self.items.shape[1] - self.constant]
-        shared = self.unobserved_weight * items.T @ items  # [D, D]
-        solved = torch.zeros(histories.shape[0], items.shape[1], dtype=torch.float64)
-        identity = torch.eye(items.shape[1], dtype=torch.float64)
-        for user in range(histories.shape[0]):
-            own = items[histories.indices[histories.indptr[user] : histories.indptr[user + 1]]]
-            ridge = self.l2 * (len(own) + self.unobserved_weight * self.num_items)
-            solved[user] = torch.linalg.solve(own.T @ own + shared + ridge * identity, own.sum(0))
+        bounds = zip(histories.indptr[:-1], histories.indptr[1:], strict=True)
+        solved = [self._parts(histories.indices[start:stop]).sum(0) for start, stop in bounds]
+        users = torch.stack(solved) if solved else torch.zeros(0, self._varying.shape[1])
         if self.unit:
-            solved = functional.normalize(solved)
-        ones = torch.ones(len(solved), self.constant, dtype=torch.float64)
-        return replace(self, users=torch.cat([solved, ones], dim=1).float())
+            users = functional.normalize(users)
+        ones = torch.ones(len(users), self.constant)
+        return replace(self, users=torch.cat([users.float(), ones], dim=1))
+
+    def contributions(self, history: NDArray[np.integer], item: int) -> NDArray[np.float64]:
+        parts = self._parts(history)
+        length = parts.sum(0).norm().clamp_min(1e-12) if self.unit else 1.0
+        return (parts @ self._varying[item] / length).numpy()
+
+    def similarities(self, item: int) -> Tensor:
+        lengths = self._varying.norm(dim=1).clamp_min(1e-12)
+        return (self._varying @ self._varying[item] / (lengths * lengths[item])).float()
+
+    def _parts(self, history: NDArray[np.integer]) -> Tensor:
+        """Return vectors [n, D] of the items of a history whose sum is the user solved for.
+
+        With O [n, D] the items' vectors and E what does not depend on them, diagonal in the basis
+        Q, the user is (E + OᵀO)⁻¹ Oᵀ 1 = E⁻¹ Oᵀ (1 + O E⁻¹ Oᵀ)⁻¹ 1: the cost grows with the
+        history and not with the items.
+        """
+        spectrum, basis = self._shared
+        own = self._varying[torch.from_numpy(np.asarray(history, dtype=np.int64))] @ basis  # [n, D]
+        ridge = self.l2 * (len(own) + self.unobserved_weight * self.num_items)
+        scaled = own / (spectrum + ridge)
+        system = torch.eye(len(own), dtype=own.dtype) + scaled @ own.T
+        shares = torch.linalg.solve(system, torch.ones(len(own), dtype=own.dtype))
+        return shares[:, None] * scaled @ basis.T
+
+    @cached_property
+    def _varying(self) -> Tensor:
+        """[I, D'] the channels that are not constant, in float64."""
+        return self._items64[:, : self.items.shape[1] - self.constant]
+
+    @cached_property
+    def _shared(self) -> tuple[Tensor, Tensor]:
+        """Eigenvalues and eigenvectors of α₀ VᵀV."""
+        spectrum, basis = torch.linalg.eigh(
+            self.unobserved_weight * self._varying.T @ self._varying
+        )
+        return spectrum.clamp_min(0), basis
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,6 +188,22 @@ class HistoryScorer(Scorer):
 
     def fold_in(self, histories: sp.csr_array) -> "HistoryScorer":
         return HistoryScorer(histories, self.weights, self.through, self.left, self.right)
+
+    def contributions(self, history: NDArray[np.integer], item: int) -> NDArray[np.float64]:
+        rows = self.fold_in(_single_items(history, self.num_items))
+        return rows.scores(torch.arange(len(history)))[:, item].double().numpy()
+
+    def similarities(self, item: int) -> Tensor:
+        one = self.fold_in(_single_items(np.array([item]), self.num_items))
+        return one.scores(torch.zeros(1, dtype=torch.long))[0]
+
+
+def _single_items(items: NDArray[np.integer], num_items: int) -> sp.csr_array:
+    """Return histories [n, I] of one item each."""
+    ends = np.arange(len(items) + 1)
+    return sp.csr_array(
+        (np.ones(len(items), np.float32), items, ends), shape=(len(items), num_items)
+    )
 
 
 def _sparse_product(rows: sp.csr_array, *factors: sp.csr_array) -> Tensor:

@@ -1,0 +1,153 @@
+"""The Python face: answers in the caller's ids, equal whichever way they are asked for."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+
+import mgformer
+from mgformer.errors import ConfigError, DataError
+from mgformer.recommender import Recommender
+
+
+@pytest.fixture(scope="module", params=["ease", "ials"])
+def recommender(request) -> Recommender:
+    return Recommender.fit("demo", request.param)
+
+
+def test_from_frame_to_list_and_back_from_disk(tmp_path: Path):
+    rows = [(f"u{u}", f"i{i}") for u in range(20) for i in range(20) if (u + i) % 2 == 0 and u != i]
+    frame = pd.DataFrame(rows, columns=["user", "item"])
+    # Everything is for training: what is held out is no less known for that.
+    trained = mgformer.Recommender.fit(frame, "ease", split={"valid": 0.0, "test": 0.1})
+    found = trained.recommend(["u3", "u4"], k=1)
+    assert found.columns == ["user", "rank", "item", "score"]
+    assert found["user"].to_list() == ["u3", "u4"]
+    assert found["item"].to_list() == ["i3", "i4"]
+    trained.save(tmp_path / "run")
+    again = Recommender.load(tmp_path / "run").recommend(["u3", "u4"], k=1)
+    assert again.equals(found)
+
+
+def test_polars_frames_and_arrays_give_the_same(tmp_path: Path):
+    rng = np.random.default_rng(0)
+    users, items = rng.integers(0, 30, 400), rng.integers(0, 25, 400)
+    frame = pl.DataFrame({"user": users, "item": items})
+    ways = [frame, frame.to_pandas(), (users, items)]
+    lists = [Recommender.fit(way, "itemknn").recommend([3, 7], 5) for way in ways]
+    assert lists[0].equals(lists[1])
+    assert lists[0].equals(lists[2])
+
+
+def test_answers_and_tables_agree(recommender: Recommender):
+    users = recommender.bundle.users.values[:7].to_list()
+    table = recommender.recommend(users, 6)
+    assert table.columns == ["user", "rank", "item", "name", "score"]
+    for answer in recommender.answers(users, 6):
+        own = table.filter(pl.col("user") == answer.user)
+        assert [i.item for i in answer.items] == own["item"].to_list()
+        assert [i.name for i in answer.items] == own["name"].to_list()
+        assert [i.score for i in answer.items] == own["score"].to_list()
+        assert answer.source == "model"
+
+
+def test_what_a_user_has_is_left_out_unless_asked_for(recommender: Recommender):
+    user = recommender.bundle.users.values[0]
+    own = set(recommender.bundle.items.decode(recommender.bundle.known[[0]].indices))
+    assert not own & set(recommender.recommend([user], 50)["item"])
+    assert own & set(recommender.recommend([user], 50, exclude_seen=False)["item"])
+
+
+def test_candidates_limit_the_choice(recommender: Recommender):
+    user = recommender.bundle.users.values[0]
+    some = recommender.recommend([user], 30)["item"].to_list()[5:30:6]
+    found = recommender.recommend([user], 3, candidates=some)
+    assert found["item"].to_list() == some[:3]
+    by_history = recommender.recommend_for([some[0]], 9, candidates=some)
+    assert {i.item for i in by_history.items} == set(some[1:])
+    with pytest.raises(DataError, match="unknown item 'nothing'"):
+        recommender.recommend([user], 3, candidates=["nothing"])
+
+
+def test_somebody_new_is_known_by_items(recommender: Recommender):
+    history = recommender.bundle.items.values[[1, 5, 9]].to_list()
+    answer = recommender.recommend_for([*history, "never heard of"], 10)
+    assert answer.source == "history"
+    assert answer.user is None
+    assert answer.unknown == ("never heard of",)
+    assert not set(history) & {i.item for i in answer.items}
+    nobody = recommender.recommend_for(["never heard of"], 3)
+    assert nobody.source == "popularity"
+    counts = recommender.bundle.item_degrees
+    items = recommender.bundle.items.encode([i.item for i in nobody.items])
+    assert sorted(counts[items]) == sorted(np.sort(counts)[-3:])
+
+
+def test_new_items_of_a_known_user_are_added_to_what_the_user_has(recommender: Recommender):
+    user, bundle = recommender.bundle.users.values[0], recommender.bundle
+    own = bundle.items.decode(bundle.known[[0]].indices).to_list()
+    new = next(i for i in bundle.items.values if i not in own)
+    together = recommender.recommend_for([*own, new], 10)
+    added = recommender.recommend_for([new], 10, user=user)
+    assert added.items == together.items
+    assert added.user == user
+    assert new not in {i.item for i in added.items}
+
+
+def test_similar_items_are_sorted_and_without_the_item(recommender: Recommender):
+    item = recommender.bundle.items.values[3]
+    found = recommender.similar_items(item, 12)
+    assert found.height == 12
+    assert item not in found["item"].to_list()
+    assert found["score"].is_sorted(descending=True)
+    with pytest.raises(DataError, match="unknown item"):
+        recommender.similar_items("nothing")
+    with pytest.raises(ConfigError, match="k must be at least 1, got 0"):
+        recommender.similar_items(item, 0)
+
+
+def test_similar_users_are_by_cosine(recommender: Recommender):
+    user = recommender.bundle.users.values[3]
+    found = recommender.similar_users(user, 5)
+    assert user not in found["user"].to_list()
+    assert found["score"].is_sorted(descending=True)
+    assert found["score"].max() <= 1 + 1e-6
+
+
+def test_reasons_add_up_to_the_score(recommender: Recommender):
+    history = recommender.bundle.items.values[[1, 5, 9, 30]].to_list()
+    best = recommender.recommend_for(history, 1).items[0]
+    why = recommender.explain_history(history, best.item)
+    assert set(why["item"]) == set(history)
+    assert why["weight"].is_sorted(descending=True)
+    # Popularity has no part in the scores of these two models.
+    assert why["weight"].sum() == pytest.approx(best.score, rel=1e-4)
+
+
+def test_reasons_of_a_user_are_the_users_items(recommender: Recommender):
+    user = recommender.bundle.users.values[0]
+    item = recommender.recommend([user], 1)["item"][0]
+    own = recommender.bundle.items.decode(recommender.bundle.known[[0]].indices).to_list()
+    assert set(recommender.explain(user, item)["item"]) == set(own)
+
+
+def test_vectors_of_new_users(recommender: Recommender):
+    history = recommender.bundle.items.values[[1, 5, 9]].to_list()
+    if recommender.bundle.record["model"] == "ease":
+        with pytest.raises(ConfigError, match="ease has no vectors"):
+            recommender.embed_user(history)
+        return
+    vector = recommender.embed_user(history)
+    best = recommender.recommend_for(history, 1).items[0]
+    item = recommender.bundle.items.encode([best.item])[0]
+    assert vector @ recommender.bundle.scorer.items[item].numpy() == pytest.approx(best.score)
+    with pytest.raises(DataError, match="no item of the history is known: nothing"):
+        recommender.embed_user(["nothing"])
+
+
+def test_unknown_users_get_suggestions(recommender: Recommender):
+    known = recommender.bundle.users.values[0]
+    with pytest.raises(DataError, match=f"unknown user .*did you mean .*{known}"):
+        recommender.recommend([f"{known}x"])
