@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch.nn import functional
 
+from mgformer.graph import products
 from mgformer.nn import losses
 from mgformer.nn.losses import (
     align_uniform,
@@ -11,6 +12,7 @@ from mgformer.nn.losses import (
     bpr,
     info_nce,
     l2_of_rows,
+    mean_log_sum_exp,
     uniformity,
 )
 from tests import oracles
@@ -123,10 +125,10 @@ def test_bpr_does_not_saturate():
     assert item.grad.item() == -1
 
 
-@pytest.mark.parametrize("block", [1, 3, 256])
+@pytest.mark.parametrize("entries", [1, 30, 10_000])
 @pytest.mark.parametrize("temperature", [0.2, 1.0])
-def test_info_nce_matches_the_loop(temperature, block, rows, monkeypatch):
-    monkeypatch.setattr(losses, "BLOCK_ROWS", block)
+def test_info_nce_matches_the_loop(temperature, entries, rows, monkeypatch):
+    monkeypatch.setattr(products, "BLOCK_ENTRIES", entries)
     a, b, table = rows(7), rows(7), rows(20)
     slow = oracles.info_nce(a, b, b, temperature)
     assert_same_with_gradients(info_nce(a, b, temperature), slow, a, b)
@@ -153,3 +155,12 @@ def test_uniformity_does_not_depend_on_its_blocks(block, rows, monkeypatch):
     monkeypatch.setattr(losses, "BLOCK_ROWS", block)
     x = rows(8)
     assert_same_with_gradients(uniformity(x, 2.0), oracles.uniformity(x, 2.0), x)
+
+
+def test_mean_log_sum_exp_does_not_overflow():
+    rows = torch.tensor([[100.0], [-100.0]], requires_grad=True)
+    candidates = torch.tensor([[30.0], [10.0]])
+    value = mean_log_sum_exp(rows, candidates)
+    value.backward()
+    torch.testing.assert_close(value, torch.tensor((3000.0 - 1000.0) / 2))
+    torch.testing.assert_close(rows.grad, torch.tensor([[15.0], [5.0]]))

@@ -106,7 +106,8 @@ class Recommender:
             candidates: Items to choose from; all if not given.
         """
         numbers = self.numbers_of(list(users))
-        found, _ = self.rank(numbers, k, exclude_seen=exclude_seen, candidates=candidates)
+        chosen = None if candidates is None else self.candidate_numbers(candidates)
+        found, _ = self.rank(numbers, k, exclude_seen=exclude_seen, candidates=chosen)
         return self.table_of(numbers, found)
 
     def answers(
@@ -119,7 +120,8 @@ class Recommender:
     ) -> Iterator[Answer]:
         """Yield what `recommend` returns, user by user, with where it comes from."""
         numbers = self.numbers_of(users)
-        found, sources = self.rank(numbers, k, exclude_seen=exclude_seen, candidates=candidates)
+        chosen = None if candidates is None else self.candidate_numbers(candidates)
+        found, sources = self.rank(numbers, k, exclude_seen=exclude_seen, candidates=chosen)
         for row, number in enumerate(numbers):
             yield self._answer(self.bundle.users.values[int(number)], found, row, sources[row])
 
@@ -145,7 +147,7 @@ class Recommender:
             candidates: Items to choose from; all if not given.
         """
         row, unknown = self.history_row(history, user)
-        chosen = None if candidates is None else self._candidates(candidates)
+        chosen = None if candidates is None else self.candidate_numbers(candidates)
         seen = row if exclude_seen else None
         scorer: Scorer = self.bundle.scorer.fold_in(row) if row.nnz else self._popularity
         found = top_k(scorer, [0], k, seen=seen, candidates=chosen)
@@ -234,26 +236,29 @@ class Recommender:
             )
         return numbers
 
+    def candidate_numbers(self, items: Iterable[ExternalId]) -> NDArray[np.int32]:
+        """Return internal numbers of items to choose from; the first unknown one is refused."""
+        return np.array([self._number_of_item(item) for item in items], dtype=np.int32)
+
     def rank(
         self,
         numbers: NDArray[np.int32],
         k: int,
         *,
         exclude_seen: bool = True,
-        candidates: Iterable[ExternalId] | None = None,
+        candidates: NDArray[np.int32] | None = None,
     ) -> tuple[TopK, list[Source]]:
         """Rank for users by number; those without training pairs are folded in by their items."""
         bundle = self.bundle
-        chosen = None if candidates is None else self._candidates(candidates)
         trained = np.diff(bundle.train.indptr)[numbers] > 0
         seen = bundle.known if exclude_seen else None
-        found = top_k(bundle.scorer, numbers, k, seen=seen, candidates=chosen)
+        found = top_k(bundle.scorer, numbers, k, seen=seen, candidates=candidates)
         if not trained.all():
             strangers = np.flatnonzero(~trained)
             histories = sp.csr_array(bundle.known[numbers[strangers]])
             folded, rows = bundle.scorer.fold_in(histories), np.arange(len(strangers))
             found.items[strangers], found.scores[strangers] = top_k(
-                folded, rows, k, seen=histories if exclude_seen else None, candidates=chosen
+                folded, rows, k, seen=histories if exclude_seen else None, candidates=candidates
             )
         return found, ["model" if t else "history" for t in trained]
 
@@ -281,9 +286,6 @@ class Recommender:
     def _popularity(self) -> Scorer:
         counts = torch.from_numpy(self.bundle.item_degrees).float()[:, None]
         return DotScorer(torch.ones(1, 1), counts)
-
-    def _candidates(self, items: Iterable[ExternalId]) -> NDArray[np.int32]:
-        return np.array([self._number_of_item(item) for item in items], dtype=np.int32)
 
     def _number_of_item(self, item: ExternalId) -> int:
         number = int(self.bundle.items.encode([item])[0])

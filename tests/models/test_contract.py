@@ -26,6 +26,12 @@ FITTING = {
     "ials": {"rank": 4},
     "simgcl": {"contrast_weight": 0.1},
 }
+# Where it is asked how well trained users are fitted. GFormer ranks without its positions and its
+# decoder; with uniformity they learn to cancel a direction that its ranking term gives to all
+# embeddings, and on a few dozen nodes at this learning rate little else is left without them.
+# UltraGCN's weights for sparse data, where users have a third of all items, push unseen items far
+# below zero, and unpopular ones farthest; a new user is solved for with all of them at zero.
+FOLDING = {"gformer": {"uniformity_weight": 0.0}, "ultragcn": {"negative_weight": 0.25}}
 
 everywhere = pytest.mark.parametrize("name", MODELS)
 
@@ -104,7 +110,7 @@ def test_same_seed_same_bits(name, random_graph):
 @everywhere
 def test_fold_in_of_a_training_history(name, random_graph):
     graph = random_graph(33, 20)
-    scorer = build(name, graph)
+    scorer = build(name, graph, **FOLDING.get(name, {}))
     users = torch.tensor([3, 17, 4])
     folded = scores_of(scorer.fold_in(graph.interactions[users.numpy()]))
     trained = scorer.scores(users)

@@ -1,6 +1,5 @@
 """mgformer recommend: top-k lists for users of the data, or for somebody new."""
 
-import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -8,12 +7,13 @@ from typing import Any
 import numpy as np
 import polars as pl
 import typer
+from numpy.typing import NDArray
 
 from mgformer.cli.console import err, out, print_json, print_table, working
 from mgformer.errors import ConfigError, DataError
+from mgformer.lists import check_target, write_lists, write_whole
 from mgformer.recommender import Answer, Recommender
 
-WRITERS = {".parquet": "write_parquet", ".csv": "write_csv", ".jsonl": "write_ndjson"}
 MOST_SHOWN = 20  # users whose lists are printed; more belong in a file
 
 
@@ -26,12 +26,23 @@ def command(
         None, help="Items of somebody who is not in the data, separated by commas."
     ),
     k: int = typer.Option(20, "-k", help="Length of a list."),
+    candidates: Path | None = typer.Option(
+        None, help="File with the items to choose from, one id per line."
+    ),
+    exclude: Path | None = typer.Option(
+        None, help="File with items never to recommend, one id per line."
+    ),
+    with_seen: bool = typer.Option(False, help="Recommend also what a user has already."),
     target: Path | None = typer.Option(
         None, "--out", help="Write user, rank, item, score to a .parquet, .csv or .jsonl file."
     ),
     as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
 ) -> None:
-    """Recommend the k best items that a user does not have yet."""
+    """Recommend the k best items that a user does not have yet.
+
+    Lists for many users belong in a file: --all --out lists.parquet. Interrupted, the same command
+    goes on where it was.
+    """
     asked = [bool(user), users is not None, everyone, history is not None]
     if sum(asked) != 1:
         raise ConfigError(
@@ -40,22 +51,29 @@ def command(
     if k < 1:
         raise ConfigError(f"-k must be at least 1, got {k}")
     if target is not None:
-        _check_target(target)
+        check_target(target)
     with working():
         recommender = Recommender.load(run)
+        choice = _choice(recommender, candidates, exclude)
+        items = None if choice is None else recommender.bundle.items.decode(choice)
         if history is not None:
-            answers = [_for_history(recommender, history, k)]
+            answers = [_for_history(recommender, history, k, items, not with_seen)]
         else:
             wanted = _wanted_users(recommender, user, users, everyone)
             if target is not None:
-                _write(recommender, wanted, k, target)
+                numbers = recommender.numbers_of(wanted)
+                write_lists(
+                    recommender, numbers, k, target, candidates=choice, exclude_seen=not with_seen
+                )
                 err.print(f"{len(wanted):,} lists of {k} in {target}", style="dim")
                 return
-            answers = list(recommender.answers(wanted, k))
+            answers = list(
+                recommender.answers(wanted, k, candidates=items, exclude_seen=not with_seen)
+            )
     if target is not None:
-        _write_whole(_table_of(answers), target)
+        write_whole(_table_of(answers).lazy(), target)
     elif as_json:
-        print_json({"k": k, "users": [_as_mapping(answer) for answer in answers]})
+        print_json({"k": k, "users": [as_mapping(answer) for answer in answers]})
     else:
         for answer in answers[:MOST_SHOWN]:
             _show(recommender, answer)
@@ -65,11 +83,32 @@ def command(
             )
 
 
-def _for_history(recommender: Recommender, history: str, k: int) -> Answer:
+def _choice(
+    recommender: Recommender, candidates: Path | None, exclude: Path | None
+) -> NDArray[np.int32] | None:
+    """Return the numbers of the items to choose from; None: all."""
+    if candidates is None and exclude is None:
+        return None
+    if candidates is None:
+        choice = np.arange(len(recommender.bundle.items), dtype=np.int32)
+    else:
+        choice = recommender.candidate_numbers(_ids_in(candidates, "item"))
+    if exclude is not None:
+        choice = np.setdiff1d(choice, recommender.candidate_numbers(_ids_in(exclude, "item")))
+    return choice
+
+
+def _for_history(
+    recommender: Recommender,
+    history: str,
+    k: int,
+    candidates: pl.Series | None,
+    exclude_seen: bool,
+) -> Answer:
     items = [item.strip() for item in history.split(",") if item.strip()]
     if not items:
         raise DataError("--history is empty; give items separated by commas: --history i1,i2")
-    answer = recommender.recommend_for(items, k)
+    answer = recommender.recommend_for(items, k, candidates=candidates, exclude_seen=exclude_seen)
     if answer.unknown:
         close = recommender.bundle.items.closest(answer.unknown[0])
         hint = f" (did you mean {', '.join(close)}?)" if close else ""
@@ -83,17 +122,20 @@ def _wanted_users(
 ) -> Sequence[str | int]:
     if everyone:
         return recommender.bundle.users.values.to_list()
-    if file is None:
-        return named
+    return named if file is None else _ids_in(file, "user")
+
+
+def _ids_in(file: Path, kind: str) -> list[str]:
+    """Return the ids in a file, one per line."""
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(
-            f"{file}: cannot be read ({error}); expected one user id per line"
+            f"{file}: cannot be read ({error}); expected one {kind} id per line"
         ) from None
     ids = [line.strip() for line in lines if line.strip()]
     if not ids:
-        raise DataError(f"{file}: empty, expected one user id per line")
+        raise DataError(f"{file}: empty, expected one {kind} id per line")
     return ids
 
 
@@ -127,27 +169,13 @@ def _show(recommender: Recommender, answer: Answer) -> None:
     print_table(columns, rows, f"recommended {title}", num_text=len(columns) - 1)
 
 
-def _as_mapping(answer: Answer) -> dict[str, Any]:
+def as_mapping(answer: Answer) -> dict[str, Any]:
+    """Return an answer as plain JSON."""
     items = [
         {"item": i.item, "score": i.score} | ({"name": i.name} if i.name else {})
         for i in answer.items
     ]
     return {"user": answer.user, "items": items, "source": answer.source}
-
-
-def _check_target(target: Path) -> None:
-    if target.suffix not in WRITERS:
-        raise ConfigError(f"--out {target}: expected a name ending in {', '.join(WRITERS)}")
-    if not target.parent.is_dir():
-        raise ConfigError(f"--out {target}: no folder {target.parent}; make it first")
-
-
-def _write(recommender: Recommender, users: Sequence[str | int], k: int, target: Path) -> None:
-    numbers = recommender.numbers_of(users)
-    found, _ = recommender.rank(numbers, k)
-    _write_whole(
-        recommender.table_of(numbers, found).select("user", "rank", "item", "score"), target
-    )
 
 
 def _table_of(answers: Iterable[Answer]) -> pl.DataFrame:
@@ -157,13 +185,3 @@ def _table_of(answers: Iterable[Answer]) -> pl.DataFrame:
         for rank, item in enumerate(answer.items, start=1)
     ]
     return pl.DataFrame(rows, schema_overrides={"rank": pl.Int32, "score": pl.Float32})
-
-
-def _write_whole(table: pl.DataFrame, target: Path) -> None:
-    """Write to a draft beside the target and rename it: nobody ever sees half a file."""
-    draft = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    try:
-        getattr(table, WRITERS[target.suffix])(draft)
-        draft.replace(target)
-    finally:
-        draft.unlink(missing_ok=True)

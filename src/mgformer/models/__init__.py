@@ -10,10 +10,13 @@ from mgformer.models.floors.itemknn import ItemKNN
 from mgformer.models.floors.popularity import Popularity
 from mgformer.models.floors.puresvd import PureSVD
 from mgformer.models.floors.rp3beta import RP3Beta
+from mgformer.models.gformer import GFormer
+from mgformer.models.gotnet import GOTNet
 from mgformer.models.lightgcn import LightGCN
 from mgformer.models.mgformer import MGFormer
 from mgformer.models.sgl import SGL
 from mgformer.models.simgcl import SimGCL
+from mgformer.models.ultragcn import UltraGCN
 
 MODELS: dict[str, type[Model]] = {
     "mgformer": MGFormer,
@@ -22,6 +25,9 @@ MODELS: dict[str, type[Model]] = {
     "sgl": SGL,
     "simgcl": SimGCL,
     "directau": DirectAU,
+    "gotnet": GOTNet,
+    "ultragcn": UltraGCN,
+    "gformer": GFormer,
     "popularity": Popularity,
     "itemknn": ItemKNN,
     "rp3beta": RP3Beta,

@@ -15,6 +15,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
+from mgformer.graph.products import block_slices
+
 BLOCK_ROWS = 256
 """Rows whose distances to all others are held at a time: a block of weights stays in the cache."""
 
@@ -138,8 +140,7 @@ class _MeanLogSumExp(torch.autograd.Function):
     def forward(ctx: Any, a: Tensor, c: Tensor) -> Tensor:
         batch, total = len(a), a.new_zeros(())
         for_a, for_c = torch.empty_like(a), torch.zeros_like(c)
-        for start in range(0, batch, BLOCK_ROWS):
-            rows = slice(start, start + BLOCK_ROWS)
+        for rows in block_slices(batch, len(c)):
             p = a[rows] @ c.T  # [block, C]
             peaks = p.amax(1, keepdim=True)
             p.sub_(peaks).exp_()

@@ -1,0 +1,151 @@
+"""Attention of several heads along the edges of a graph, as in GFormer (arXiv:2306.02330).
+
+For an edge from row r to column c and a head, a = clip(q_r · k_c, ±10) and
+α = exp(a) / (Σ exp(a) over the edges of r + 1e-8); a row receives Σ α v_c. Scores are not divided
+by the root of the channels. No [E, d] tensor is ever held: what is needed per edge is one number
+for each head, and the gradients are again sums along edges, in one direction or the other.
+
+Shapes: N nodes, E edges, H heads, d channels of all heads together, d/H of one.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn import functional
+
+LIMIT = 10.0
+"""Scores are clipped to ± this, so that their exponentials need no shift."""
+EPSILON = 1e-8
+"""Added to the sums of exponentials, as in the authors' code."""
+BLOCK_EDGES = 4096
+"""Edges whose rows are gathered at a time: they stay in the cache."""
+
+
+class EdgePattern:
+    """The edges of a CSR matrix [N, N], by row and by column; its values do not matter."""
+
+    def __init__(self, matrix: sp.csr_array) -> None:
+        num_nodes, indices, indptr = matrix.shape[0], matrix.indices, matrix.indptr
+        places = np.arange(len(indices), dtype=np.int32)
+        by_column = sp.csr_array((places, indices, indptr), shape=matrix.shape).tocsc()
+        rows = np.repeat(np.arange(num_nodes, dtype=np.int32), np.diff(indptr))
+        self.rows, self.columns, self.starts = map(torch.from_numpy, (rows, indices, indptr))
+        self.order = torch.from_numpy(by_column.data)  # [E], edges by column
+        self.rows_by_column = torch.from_numpy(by_column.indices)  # [E]
+        self.column_starts = torch.from_numpy(by_column.indptr)  # [N + 1]
+
+    def dots(self, left: Tensor, right: Tensor, num_heads: int) -> Tensor:
+        """Return left_r · right_c of every edge and head [E, H], for left, right [N, d]."""
+        result = left.new_empty(len(self.rows), num_heads)
+        for start in range(0, len(self.rows), BLOCK_EDGES):
+            block = slice(start, start + BLOCK_EDGES)
+            products = left.index_select(0, self.rows[block])
+            products *= right.index_select(0, self.columns[block])
+            torch.sum(products.view(len(products), num_heads, -1), 2, out=result[block])
+        return result
+
+    def sums_of_rows(self, weights: Tensor, values: Tensor) -> Tensor:
+        """Return Σ w_e x_c over the edges of every row [N, d], for w [E, H] and x [N, d]."""
+        return _sums(self.columns, self.starts, weights, values)
+
+    def sums_of_columns(self, weights: Tensor, values: Tensor) -> Tensor:
+        """Return Σ w_e x_r over the edges of every column [N, d], for w [E, H] and x [N, d]."""
+        by_column = weights.index_select(0, self.order)
+        return _sums(self.rows_by_column, self.column_starts, by_column, values)
+
+    def totals(self, weights: Tensor) -> Tensor:
+        """Return the sums of weights [E, H] over the edges of every row [N, H]."""
+        totals: Tensor = torch.segment_reduce(weights, "sum", offsets=self.starts.long(), axis=0)
+        return totals
+
+
+class EdgeAttention(nn.Module):
+    """Attention with learned queries, keys and values; heads are concatenated, and that is all."""
+
+    def __init__(self, channels: int, num_heads: int, rng: np.random.Generator) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        bound = math.sqrt(6 / (2 * channels))
+        drawn = rng.uniform(-bound, bound, size=(3, channels, channels))
+        w_query, w_key, w_value = torch.from_numpy(drawn).float()
+        self.w_query, self.w_key = nn.Parameter(w_query.clone()), nn.Parameter(w_key.clone())
+        self.w_value = nn.Parameter(w_value.clone())
+
+    def forward(self, edges: EdgePattern, x: Tensor) -> Tensor:
+        """Return what every node receives along its edges [N, d], from x [N, d]."""
+        inputs = (x @ self.w_query, x @ self.w_key, x @ self.w_value)
+        result: Tensor = _Attention.apply(*inputs, edges, self.num_heads)  # type: ignore[no-untyped-call]
+        return result
+
+    def shares(self, edges: EdgePattern, x: Tensor) -> Tensor:
+        """Return α of every edge and head [E, H], without gradients."""
+        with torch.no_grad():
+            return _shares(edges, edges.dots(x @ self.w_query, x @ self.w_key, self.num_heads))
+
+
+class _Attention(torch.autograd.Function):
+    """Attention and its gradients.
+
+    dα_e = g_r · v_c. As ∂α_e/∂a_f = α_e (δ_ef − α_f) within a row, also with epsilon,
+    da_e = α_e (dα_e − Σ_f α_f dα_f), and the sum is g_r · out_r.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, queries: Tensor, keys: Tensor, values: Tensor, edges: EdgePattern, num_heads: int
+    ) -> Tensor:
+        scores = edges.dots(queries, keys, num_heads)  # [E, H]
+        shares = _shares(edges, scores)
+        result = edges.sums_of_rows(shares, values)
+        ctx.save_for_backward(queries, keys, values, shares, scores.abs() <= LIMIT, result)
+        ctx.edges, ctx.num_heads = edges, num_heads
+        return result
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
+        queries, keys, values, shares, free, result = ctx.saved_tensors
+        edges, num_heads = ctx.edges, ctx.num_heads
+        gradient = gradient.contiguous()
+        means = (gradient * result).view(len(result), num_heads, -1).sum(2)  # [N, H]
+        of_scores = edges.dots(gradient, values, num_heads)
+        of_scores -= means.index_select(0, edges.rows)
+        of_scores *= shares * free
+        return (
+            edges.sums_of_rows(of_scores, keys),
+            edges.sums_of_columns(of_scores, queries),
+            edges.sums_of_columns(shares, gradient),
+            None,
+            None,
+        )
+
+
+def _shares(edges: EdgePattern, scores: Tensor) -> Tensor:
+    weights = scores.clamp(-LIMIT, LIMIT).exp_()
+    weights /= (edges.totals(weights) + EPSILON).index_select(0, edges.rows)
+    return weights
+
+
+def _sums(indices: Tensor, starts: Tensor, weights: Tensor, values: Tensor) -> Tensor:
+    """Sum values [N, d] of indices [E] with weights [E, H] from each start to the next [N, d]."""
+    num_heads = weights.shape[1]
+    # Bags of a head at a time: there is one weight for all channels of a value.
+    heads = [
+        functional.embedding_bag(
+            indices,
+            of_head.contiguous(),
+            starts,
+            mode="sum",
+            per_sample_weights=weight,
+            include_last_offset=True,
+        )
+        for weight, of_head in zip(
+            weights.T.contiguous(), values.chunk(num_heads, dim=1), strict=True
+        )
+    ]
+    return torch.cat(heads, dim=1)

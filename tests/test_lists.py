@@ -1,0 +1,105 @@
+"""Lists of many users: in parts, resumable, equal to those of one user at a time."""
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from mgformer import lists
+from mgformer.lists import write_lists
+from mgformer.recommender import Recommender
+from tests.test_cli import assert_one_line, mgformer, succeed
+
+READERS = {".parquet": pl.read_parquet, ".csv": pl.read_csv, ".jsonl": pl.read_ndjson}
+
+
+@pytest.fixture(scope="module")
+def recommender() -> Recommender:
+    return Recommender.fit("demo", "ease")
+
+
+@pytest.fixture
+def small_blocks(monkeypatch) -> None:
+    monkeypatch.setattr(lists, "BLOCK_USERS", 100)
+
+
+@pytest.mark.parametrize("suffix", READERS)
+@pytest.mark.usefixtures("small_blocks")
+def test_every_format_holds_the_lists_of_recommend(suffix, recommender, tmp_path: Path):
+    users = np.arange(250, dtype=np.int32)[::-1]
+    target = tmp_path / f"lists{suffix}"
+    write_lists(recommender, users, 4, target)
+    ids = recommender.bundle.users.decode(users)
+    expected = recommender.recommend(ids, 4).select("user", "rank", "item", "score")
+    found = READERS[suffix](target).cast(dict(expected.schema))
+    assert found.equals(expected)
+    assert [path.name for path in tmp_path.iterdir()] == [target.name]
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_interrupted_it_goes_on_with_the_parts_there_are(recommender, tmp_path, monkeypatch):
+    users, target = np.arange(250, dtype=np.int32), tmp_path / "lists.parquet"
+    ranked, rank = [], recommender.rank
+
+    def stopping(numbers, k, **options):
+        if len(ranked) == 2:
+            raise KeyboardInterrupt
+        ranked.append(numbers[0])
+        return rank(numbers, k, **options)
+
+    monkeypatch.setattr(recommender, "rank", stopping)
+    with pytest.raises(KeyboardInterrupt):
+        write_lists(recommender, users, 4, target)
+    assert not target.exists()
+    ranked.clear()
+    write_lists(recommender, users, 4, target)
+    assert ranked == [200]  # only what was left
+    monkeypatch.undo()
+    everyone = recommender.bundle.users.decode(users)
+    expected = recommender.recommend(everyone, 4).select("user", "rank", "item", "score")
+    assert pl.read_parquet(target).equals(expected)
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_parts_of_another_question_are_not_taken(recommender, tmp_path, monkeypatch):
+    users, target = np.arange(150, dtype=np.int32), tmp_path / "lists.parquet"
+    rank = recommender.rank
+
+    def stopping(numbers, k, **options):
+        if numbers[0] == 100:
+            raise KeyboardInterrupt
+        return rank(numbers, k, **options)
+
+    monkeypatch.setattr(recommender, "rank", stopping)
+    with pytest.raises(KeyboardInterrupt):
+        write_lists(recommender, users, 4, target)
+    monkeypatch.undo()
+    write_lists(recommender, users, 4, target, candidates=np.arange(30, dtype=np.int32))
+    items = recommender.bundle.items.encode(pl.read_parquet(target)["item"])
+    assert items.max() < 30
+
+
+def test_candidates_exclusions_and_seen_items_on_the_command_line(recommender, tmp_path: Path):
+    recommender.save(tmp_path / "run")
+    user = recommender.bundle.users.values[0]
+    ranked = recommender.recommend([user], 40)["item"].to_list()
+    (tmp_path / "some.txt").write_text("\n".join(ranked[3:20]))
+    (tmp_path / "never.txt").write_text("\n".join(ranked[3:6]))
+    files = ["--candidates", tmp_path / "some.txt", "--exclude", tmp_path / "never.txt"]
+    for arguments, expected in (
+        (files, ranked[6:9]),
+        (files[2:], [*ranked[:3]]),
+        (["--with-seen"], recommender.recommend([user], 3, exclude_seen=False)["item"].to_list()),
+    ):
+        target = tmp_path / "lists.csv"
+        succeed("recommend", tmp_path / "run", "--user", user, "-k", 3, *arguments, "--out", target)
+        assert pl.read_csv(target)["item"].to_list() == expected
+    (tmp_path / "some.txt").write_text("no such item")
+    done = mgformer("recommend", tmp_path / "run", "--user", user, *files)
+    assert_one_line(done, "unknown item 'no such item'")
+
+
+def test_nobody_gives_an_empty_file(recommender, tmp_path: Path):
+    write_lists(recommender, np.zeros(0, dtype=np.int32), 4, tmp_path / "lists.parquet")
+    assert pl.read_parquet(tmp_path / "lists.parquet").shape == (0, 4)
