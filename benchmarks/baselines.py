@@ -2,7 +2,7 @@
 
     python -m benchmarks.baselines [--dataset gowalla] [--steps 10] [--repeats 5]
 
-The public one is re-created here: a COO adjacency, `torch.sparse.mm` for every layer of all nodes,
+The public one is re-created here: a sparse adjacency by coordinates, `torch.sparse.mm` for every layer of all nodes,
 layers stacked and averaged, dense Adam. Its sampling, a Python loop over users, is left out: both
 train on the same batches, ours with its own draws of negatives included. A round is `steps` steps
 of each; an epoch is as many rounds as it takes.
@@ -40,10 +40,10 @@ class PublicLightGCN(nn.Module):
         self.items = nn.Embedding(graph.num_items, DIM)
         nn.init.normal_(self.users.weight, std=0.1)
         nn.init.normal_(self.items.weight, std=0.1)
-        coo = graph.adjacency.tocoo()
-        places = torch.from_numpy(np.stack([coo.row, coo.col])).long()
+        entries = graph.adjacency.tocoo()
+        places = torch.from_numpy(np.stack([entries.row, entries.col])).long()
         self.graph = torch.sparse_coo_tensor(
-            places, torch.from_numpy(coo.data), coo.shape
+            places, torch.from_numpy(entries.data), entries.shape
         ).coalesce()
 
     def loss(self, users: torch.Tensor, items: torch.Tensor, others: torch.Tensor) -> torch.Tensor:

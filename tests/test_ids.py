@@ -72,3 +72,14 @@ def test_closest_ids_are_offered_also_in_a_large_table():
 def test_what_cannot_be_an_id_is_refused(column, message):
     with pytest.raises(DataError, match=message):
         number(column)
+
+
+def test_few_among_many_are_found_as_all_are(rng):
+    known = sorted({f"{chr(0x40 + n % 200)}{n}" for n in range(500)})
+    ids = Ids(pl.Series(known).sort())
+    asked = [*ids.values.gather([0, 250, 499]).to_list(), "", "zzzz", "\U0001f600", known[3] + "x"]
+    numbers = ids.encode(asked)
+    assert numbers.tolist() == [0, 250, 499, -1, -1, -1, -1]
+    together = ids.encode([*asked, *known])
+    assert together[: len(asked)].tolist() == numbers.tolist()
+    assert ids.decode(together[len(asked) :]).to_list() == known

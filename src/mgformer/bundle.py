@@ -155,6 +155,12 @@ def load_bundle(folder: Path) -> Bundle:
     return Bundle(scorer, train, valid, test, part("history"), names, record, per_user)
 
 
+def manifest_checksum(folder: Path) -> str:
+    """Return what tells the bundle in a folder from any other."""
+    checksum: str = _read_manifest(folder)["checksum"]
+    return checksum
+
+
 def check_folder(folder: Path) -> None:
     """Refuse a place where no bundle can be written, before any work is done for it."""
     nearest = folder

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -123,7 +124,7 @@ class Recommender:
         chosen = None if candidates is None else self.candidate_numbers(candidates)
         found, sources = self.rank(numbers, k, exclude_seen=exclude_seen, candidates=chosen)
         for row, number in enumerate(numbers):
-            yield self._answer(self.bundle.users.values[int(number)], found, row, sources[row])
+            yield self.answer(self.bundle.users.values[int(number)], found, row, sources[row])
 
     def recommend_for(
         self,
@@ -152,7 +153,7 @@ class Recommender:
         scorer: Scorer = self.bundle.scorer.fold_in(row) if row.nnz else self._popularity
         found = top_k(scorer, [0], k, seen=seen, candidates=chosen)
         source: Source = "history" if row.nnz else "popularity"
-        return self._answer(user, found, 0, source, unknown)
+        return self.answer(user, found, 0, source, unknown)
 
     def similar_items(self, item: ExternalId, k: int = 20) -> pl.DataFrame:
         """Return the items most like an item: item, name (if items have names), score."""
@@ -250,7 +251,7 @@ class Recommender:
     ) -> tuple[TopK, list[Source]]:
         """Rank for users by number; those without training pairs are folded in by their items."""
         bundle = self.bundle
-        trained = np.diff(bundle.train.indptr)[numbers] > 0
+        trained = bundle.train.indptr[numbers + 1] > bundle.train.indptr[numbers]
         seen = bundle.known if exclude_seen else None
         found = top_k(bundle.scorer, numbers, k, seen=seen, candidates=candidates)
         if not trained.all():
@@ -275,6 +276,13 @@ class Recommender:
             }
         )
 
+    def warm_up(self) -> None:
+        """Prepare what answers share, so that the first one does not have to wait for it."""
+        items = self.bundle.items.values[:1].to_list()
+        if items:
+            self.recommend_for(items, 1)
+        list(self.answers(self.bundle.users.values[:1].to_list(), 1))
+
     def liked(self, user: int, most: int) -> list[str]:
         """Return what a user, by number, already has: names, or ids where there are none."""
         return [
@@ -282,7 +290,7 @@ class Recommender:
             for i in _row(self.bundle.known, user)[:most]
         ]
 
-    @property
+    @cached_property
     def _popularity(self) -> Scorer:
         counts = torch.from_numpy(self.bundle.item_degrees).float()[:, None]
         return DotScorer(torch.ones(1, 1), counts)
@@ -300,17 +308,20 @@ class Recommender:
             columns["name"] = self.bundle.item_names[items]
         return pl.DataFrame(columns)
 
-    def _answer(
+    def answer(
         self,
         user: ExternalId | None,
         found: TopK,
         row: int,
         source: Source,
         unknown: tuple[ExternalId, ...] = (),
+        *,
+        k: int | None = None,
     ) -> Answer:
+        """Return one row of what was found, at most k items of it, in the caller's ids."""
         items = [
             Recommendation(self.bundle.items.values[int(i)], self.bundle.name_of(int(i)), float(s))
-            for i, s in zip(found.items[row], found.scores[row], strict=True)
+            for i, s in zip(found.items[row, :k], found.scores[row, :k], strict=True)
             if i >= 0
         ]
         return Answer(user, items, source, unknown)

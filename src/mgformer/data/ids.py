@@ -15,6 +15,9 @@ from numpy.typing import NDArray
 from mgformer.errors import DataError
 
 ExternalId = str | int
+FEW = 16
+"""Ids for each of which so many are known are looked up one by one: a request for one user must not
+cost what all users cost."""
 
 
 class Ids:
@@ -53,6 +56,11 @@ class Ids:
         wanted = wanted.cast(self.values.dtype, strict=False)
         if not len(self) or not len(wanted):
             return np.full(len(wanted), -1, dtype=np.int32)
+        if self.are_text and len(wanted) * FEW < len(self):
+            places = self.values.search_sorted(wanted).to_numpy()
+            places = np.minimum(places, len(self) - 1)
+            hit = (self.values.gather(places) == wanted).to_numpy()
+            return np.where(hit, places, -1).astype(np.int32)
         if self.are_text:
             table = pl.DataFrame({"id": self.values}).with_row_index("number")
             asked_for = pl.DataFrame({"id": wanted})

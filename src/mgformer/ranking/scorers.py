@@ -88,6 +88,11 @@ class DotScorer(Scorer):
     def _items64(self) -> Tensor:
         return self.items.double()
 
+    @cached_property
+    def largest_norm(self) -> float:
+        """The length of the longest item vector."""
+        return float(self.items.norm(dim=1).max()) if len(self.items) else 0.0
+
     def fold_in(self, histories: sp.csr_array) -> "DotScorer":
         """Solve each new user against the fixed items, as one half-step of implicit ALS.
 

@@ -62,8 +62,6 @@ def top_k(
         raise ConfigError(f"memory_mb must be at least 1, got {memory_mb}")
     asked = np.ascontiguousarray(users, dtype=np.int64).reshape(-1)
     choice = None if candidates is None else np.unique(np.asarray(candidates, dtype=np.int64))
-    if choice is not None and seen is not None:
-        seen = sp.csr_array(seen[:, choice])
     k = min(k, scorer.num_items if choice is None else len(choice))
     items = np.full((len(asked), k), -1, dtype=np.int32)
     scores = np.full((len(asked), k), -np.inf, dtype=np.float32)
@@ -86,7 +84,7 @@ class _Task(NamedTuple):
 
     users: NDArray[np.int64]
     k: int
-    seen: sp.csr_array | None  # columns are those of the choice
+    seen: sp.csr_array | None
     choice: NDArray[np.int64] | None
     memory: int  # bytes
 
@@ -106,12 +104,12 @@ def _rank_dot(scorer: DotScorer, task: _Task) -> Iterator[Part]:
     columns = min(num_items, max(n, memory // (8 * rows)))
     tile = _Tile(rows, columns)
     # |fl(u·v) - u·v| <= gamma_D |u||v|; two more roundings cover the comparison in float32.
-    largest = float(items.norm(dim=1).max())
+    largest = scorer.largest_norm
     unit = (dim + 2) * torch.finfo(torch.float32).eps / 2
     for start in range(0, len(users), rows):
         batch = users[start : start + rows]
         vectors = scorer.users[torch.from_numpy(batch)].float()
-        masked = _pairs(seen, batch)
+        masked = _pairs(seen, batch, choice)
         found: list[tuple[Tensor, Tensor]] = []
         for left in range(0, num_items, columns):
             part = items[left : left + columns]
@@ -144,7 +142,7 @@ def _rank(scorer: Scorer, task: _Task) -> Iterator[Part]:
         given = scorer.scores(torch.from_numpy(batch))
         scores = tile.view(len(batch), num_items)
         scores.copy_(given if choice is None else given[:, torch.from_numpy(choice)])
-        _mask(scores, _pairs(seen, batch), 0)
+        _mask(scores, _pairs(seen, batch, choice), 0)
         best, values = tile.best(len(batch), num_items, n)
         best, exact, unsure = _settle(best, values, values, k, torch.zeros(len(batch)), num_items)
         for row in unsure.tolist():
@@ -226,8 +224,10 @@ def _sort_row(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return values[:k], places[:k]
 
 
-def _pairs(matrix: sp.csr_array | None, rows: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
-    """Return positions within `rows` and columns of all entries of those rows."""
+def _pairs(
+    matrix: sp.csr_array | None, rows: NDArray[np.int64], choice: NDArray[np.int64] | None
+) -> tuple[Tensor, Tensor]:
+    """Return positions within `rows` and within the choice of columns, of entries of those rows."""
     if matrix is None:
         return torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.int64)
     starts = matrix.indptr[rows]
@@ -235,6 +235,10 @@ def _pairs(matrix: sp.csr_array | None, rows: NDArray[np.int64]) -> tuple[Tensor
     place = np.repeat(np.arange(len(rows)), counts)
     within = np.arange(len(place)) - np.repeat(np.cumsum(counts) - counts, counts)
     columns = matrix.indices[np.repeat(starts, counts) + within]
+    if choice is not None:
+        found = np.minimum(np.searchsorted(choice, columns), len(choice) - 1)
+        chosen = choice[found] == columns
+        place, columns = place[chosen], found[chosen]
     return torch.from_numpy(place), torch.from_numpy(columns.astype(np.int64))
 
 
