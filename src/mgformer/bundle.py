@@ -157,8 +157,7 @@ def load_bundle(folder: Path) -> Bundle:
 
 def manifest_checksum(folder: Path) -> str:
     """Return what tells the bundle in a folder from any other."""
-    checksum: str = _read_manifest(folder)["checksum"]
-    return checksum
+    return _manifest_checksum(_read_manifest(folder))
 
 
 def check_folder(folder: Path) -> None:

@@ -283,6 +283,10 @@ class Recommender:
             self.recommend_for(items, 1)
         list(self.answers(self.bundle.users.values[:1].to_list(), 1))
 
+    def items_of(self, user: int) -> pl.DataFrame:
+        """Return what a user, by number, has: item and, if items have names, name."""
+        return self._named(_row(self.bundle.known, user))
+
     def liked(self, user: int, most: int) -> list[str]:
         """Return what a user, by number, already has: names, or ids where there are none."""
         return [

@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-from mgformer.cli import datasets, evaluate, recommend, train
+from mgformer.cli import datasets, evaluate, recommend, serve, train
 from mgformer.cli.console import fail
 from mgformer.errors import MgformerError
 from mgformer.version import __version__
@@ -23,6 +23,7 @@ app = typer.Typer(
 app.command("train")(train.command)
 app.command("evaluate")(evaluate.command)
 app.command("recommend")(recommend.command)
+app.command("serve")(serve.command)
 app.add_typer(datasets.app, name="datasets")
 
 

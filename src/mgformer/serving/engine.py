@@ -118,6 +118,11 @@ class Engine:
         finally:
             self._busy = False
 
+    @property
+    def waiting(self) -> int:
+        """Requests that wait to be computed."""
+        return len(self._waiting)
+
     async def run(self, function: object, *arguments: object) -> object:
         """Run something else on the thread that computes."""
         loop = asyncio.get_running_loop()

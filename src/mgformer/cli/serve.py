@@ -1,0 +1,47 @@
+"""mgformer serve: a trained recommender as an HTTP service with a page."""
+
+import os
+from pathlib import Path
+
+import typer
+
+from mgformer.bundle import load_bundle
+from mgformer.cli.console import err, working
+from mgformer.errors import ConfigError
+
+
+def command(
+    run: Path = typer.Argument(help="Folder of a trained recommender."),
+    host: str = typer.Option("127.0.0.1", help="Address to listen on; 0.0.0.0 for all."),
+    port: int = typer.Option(8000, min=0, max=65_535, help="Port to listen on."),
+    workers: int = typer.Option(1, min=1, help="Processes that answer."),
+    max_k: int = typer.Option(1_000, min=1, help="Longest list that may be asked for."),
+    max_body: int = typer.Option(1_000_000, min=1, help="Largest body of a request, in bytes."),
+) -> None:
+    """Serve recommendations, similar items and a page to look at them.
+
+    Set MGFORMER_API_KEY to want that key in the header X-API-Key of every request. A bundle that is
+    trained anew into the same folder is taken up without a pause.
+    """
+    try:
+        import uvicorn
+
+        from mgformer.serving import worker
+    except ImportError:
+        raise ConfigError("serving needs an extra: pip install 'mgformer[serve]'") from None
+    with working():
+        load_bundle(run)  # what is wrong with it is said once, before any worker starts
+    # Workers are processes of their own: the environment tells them what to serve.
+    os.environ[worker.RUN] = str(run)
+    os.environ[worker.LIMITS] = f"{max_k} {max_body}"
+    err.print(f"serving {run} at http://{host}:{port}  (Ctrl-C ends it)", style="dim", markup=False)
+    uvicorn.run(
+        "mgformer.serving.worker:app",
+        host=host,
+        port=port,
+        workers=workers,
+        factory=True,
+        log_level="warning",
+        access_log=False,
+        timeout_graceful_shutdown=10,
+    )

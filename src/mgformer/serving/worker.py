@@ -1,0 +1,29 @@
+"""One process of the service: what it serves is told by the environment."""
+
+import logging
+import os
+from pathlib import Path
+
+import torch
+from fastapi import FastAPI
+
+from mgformer.serving.app import create_app
+from mgformer.serving.limits import JsonLines, Limits
+
+RUN, KEY, LIMITS = "MGFORMER_SERVE_RUN", "MGFORMER_API_KEY", "MGFORMER_SERVE_LIMITS"
+
+
+def app() -> FastAPI:
+    """Return the service that the environment describes."""
+    log = logging.getLogger("mgformer.serving")
+    if not log.handlers:
+        handler = logging.StreamHandler()
+        handler.setFormatter(JsonLines())
+        log.addHandler(handler)
+        log.setLevel(logging.INFO)
+        log.propagate = False
+    # A request is small: threads cost more than they save.
+    torch.set_num_threads(1)
+    k, body = map(int, os.environ[LIMITS].split())
+    limits = Limits(k=k, body_bytes=body)
+    return create_app(Path(os.environ[RUN]), limits=limits, api_key=os.environ.get(KEY) or None)
