@@ -1,5 +1,6 @@
 """What a request may cost, and who may ask: bounds that hold before any work is done."""
 
+import contextlib
 import hmac
 import json
 import logging
@@ -33,6 +34,46 @@ class TooLarge(Exception):
     """The body is larger than allowed."""
 
 
+class Exchange:
+    """One request and its answer, counted on the way in and out."""
+
+    def __init__(self, receive: Receive, send: Send, most_bytes: int, request_id: str) -> None:
+        self._receive, self._send, self._left = receive, send, most_bytes
+        self.request_id, self.status = request_id, 500
+
+    @property
+    def too_large(self) -> bool:
+        return self._left < 0
+
+    async def receive(self) -> Message:
+        """Count what comes in: a length may be absent or wrong."""
+        message = await self._receive()
+        self._left -= len(message.get("body", b""))
+        if self.too_large:
+            raise TooLarge
+        return message
+
+    async def send(self, message: Message) -> None:
+        """Pass on an answer, unless it was made of a body that was cut short."""
+        if not self.too_large:
+            await self._pass_on(message)
+
+    async def refuse(self, status: int, message: str) -> None:
+        """Answer instead of the service."""
+        body = json.dumps({"error": message}).encode()
+        headers = [(b"content-type", b"application/json"), (b"connection", b"close")]
+        start = {"type": "http.response.start", "status": status, "headers": headers}
+        await self._pass_on(start)
+        await self._pass_on({"type": "http.response.body", "body": body})
+
+    async def _pass_on(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            named = (b"x-request-id", self.request_id.encode("latin-1"))
+            message = {**message, "headers": [*message["headers"], named]}
+        await self._send(message)
+
+
 class Gate:
     """Refuses bodies that are too large and wrong keys; counts, times and logs every request."""
 
@@ -47,44 +88,18 @@ class Gate:
             return
         headers = {name.decode("latin-1"): value for name, value in scope["headers"]}
         request_id = headers.get("x-request-id", b"").decode("latin-1")[:64] or uuid.uuid4().hex
-        began, status = time.perf_counter(), 500
-
-        async def answered(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-                message = {
-                    **message,
-                    "headers": [
-                        *message["headers"],
-                        (b"x-request-id", request_id.encode("latin-1")),
-                    ],
-                }
-            await send(message)
-
+        exchange = Exchange(receive, send, self.limits.body_bytes, request_id)
+        began = time.perf_counter()
         try:
             refusal = self._refusal(scope["path"], headers)
+            if refusal is None:
+                with contextlib.suppress(TooLarge):
+                    await self.app(scope, exchange.receive, exchange.send)
+                refusal = (413, self._too_large()) if exchange.too_large else None
             if refusal is not None:
-                await _refuse(answered, *refusal)
-            else:
-                await self.app(scope, self._bounded(receive), answered)
-        except TooLarge:
-            await _refuse(answered, 413, self._too_large())
+                await exchange.refuse(*refusal)
         finally:
-            seconds = time.perf_counter() - began
-            route = scope.get("route")
-            path = getattr(route, "path", "other")
-            self.metrics.observe(scope["method"], path, status, seconds)
-            log.info(
-                "request",
-                extra={
-                    "request_id": request_id,
-                    "method": scope["method"],
-                    "path": scope["path"],
-                    "status": status,
-                    "milliseconds": round(1000 * seconds, 3),
-                },
-            )
+            self._record(scope, exchange, time.perf_counter() - began)
 
     def _refusal(self, path: str, headers: dict[str, bytes]) -> tuple[int, str] | None:
         public = path in OPEN_PATHS or path.startswith(OPEN_FOLDER)
@@ -100,26 +115,19 @@ class Gate:
     def _too_large(self) -> str:
         return f"the body is larger than {self.limits.body_bytes:,} bytes; send less at a time"
 
-    def _bounded(self, receive: Receive) -> Receive:
-        """Count what comes in: a length may be absent or wrong."""
-        left = self.limits.body_bytes
-
-        async def counted() -> Message:
-            nonlocal left
-            message = await receive()
-            left -= len(message.get("body", b""))
-            if left < 0:
-                raise TooLarge
-            return message
-
-        return counted
-
-
-async def _refuse(send: Send, status: int, message: str) -> None:
-    body = json.dumps({"error": message}).encode()
-    headers = [(b"content-type", b"application/json"), (b"connection", b"close")]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+    def _record(self, scope: Scope, exchange: Exchange, seconds: float) -> None:
+        path = getattr(scope.get("route"), "path", "other")
+        self.metrics.observe(scope["method"], path, exchange.status, seconds)
+        log.info(
+            "request",
+            extra={
+                "request_id": exchange.request_id,
+                "method": scope["method"],
+                "path": scope["path"],
+                "status": exchange.status,
+                "milliseconds": round(1000 * seconds, 3),
+            },
+        )
 
 
 class JsonLines(logging.Formatter):

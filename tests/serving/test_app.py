@@ -1,0 +1,301 @@
+"""The HTTP service: the same lists as everywhere else, and no request that can do harm."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import httpx2
+import polars as pl
+import pytest
+from fastapi.testclient import TestClient
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mgformer.errors import BundleError
+from mgformer.lists import write_lists
+from mgformer.recommender import Recommender
+from mgformer.serving import app as app_module
+from mgformer.serving.app import create_app
+from mgformer.serving.engine import Engine, Overloaded, Question, answer_all
+from mgformer.serving.limits import Limits
+from tests.test_cli import succeed
+
+
+@pytest.fixture(scope="module", params=["ials", "ease"])
+def run(request, tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp(request.param) / "run"
+    Recommender.fit("demo", request.param).save(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def recommender(run: Path) -> Recommender:
+    return Recommender.load(run)
+
+
+@pytest.fixture(scope="module")
+def client(run: Path):
+    with TestClient(create_app(run, watch=False), raise_server_exceptions=False) as client:
+        yield client
+
+
+def listed(answer) -> list[tuple[str, float]]:
+    return [(item["item"], item["score"]) for item in answer["items"]]
+
+
+def expected_of(answer) -> list[tuple[str, float]]:
+    return [(item.item, item.score) for item in answer.items]
+
+
+def test_python_command_line_http_and_batch_give_the_same_list(
+    run: Path, recommender: Recommender, client: TestClient, tmp_path: Path
+):
+    users = recommender.bundle.users.values.gather([0, 17, 401, 799]).to_list()
+    by_python = {a.user: expected_of(a) for a in recommender.answers(users, 7)}
+    flags = [flag for user in users for flag in ("--user", user)]
+    by_command = json.loads(succeed("recommend", run, *flags, "-k", 7, "--json"))["users"]
+    by_http = [client.post("/recommend", json={"user": u, "k": 7}).json() for u in users]
+    by_batch = client.post("/recommend/batch", json={"users": users, "k": 7}).json()
+    write_lists(recommender, recommender.numbers_of(users), 7, tmp_path / "lists.parquet")
+    by_file = pl.read_parquet(tmp_path / "lists.parquet")
+    for user, command, http, batch in zip(users, by_command, by_http, by_batch, strict=True):
+        assert listed(command) == listed(http) == listed(batch) == by_python[user]
+        own = by_file.filter(pl.col("user") == user)
+        assert list(zip(own["item"], own["score"], strict=True)) == by_python[user]
+
+
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_questions_asked_together_are_answered_as_if_alone(recommender: Recommender, data):
+    items = recommender.bundle.items.values
+    users = recommender.bundle.users.values
+
+    def draw() -> Question:
+        some = st.lists(st.integers(0, len(items) - 1), max_size=6).map(
+            lambda numbers: tuple(items[n] for n in numbers)
+        )
+        return Question(
+            k=data.draw(st.integers(1, 30)),
+            user=data.draw(st.none() | st.integers(0, 799).map(lambda n: users[n])),
+            history=data.draw(some),
+            exclude_seen=data.draw(st.booleans()),
+            candidates=data.draw(st.none() | some.filter(bool)),
+        )
+
+    questions = [draw() for _ in range(data.draw(st.integers(1, 6)))]
+    for question, answer in zip(questions, answer_all(recommender, questions), strict=True):
+        alone = recommender.recommend_for(
+            question.history,
+            question.k,
+            user=question.user,
+            exclude_seen=question.exclude_seen,
+            candidates=question.candidates,
+        )
+        assert [i.item for i in answer.items] == [i.item for i in alone.items]
+        assert [i.score for i in answer.items] == pytest.approx([i.score for i in alone.items])
+        assert (answer.source, answer.unknown, answer.user) == (
+            alone.source,
+            alone.unknown,
+            alone.user,
+        )
+
+
+def test_a_history_over_http(recommender: Recommender, client: TestClient):
+    body = {"history": ["jazz-03", "jazz-04", "unheard of"], "k": 5}
+    answer = client.post("/recommend", json=body).json()
+    same = recommender.recommend_for(body["history"], 5)
+    assert [item for item, _ in listed(answer)] == [i.item for i in same.items]
+    assert answer["unknown"] == ["unheard of"]
+    assert answer["source"] == "history"
+    assert client.post("/recommend", json={"history": []}).json()["source"] == "popularity"
+
+
+def test_reasons_are_items_of_the_history(client: TestClient):
+    body = {"history": ["jazz-03", "jazz-04", "rock-01"], "k": 3, "explain": True}
+    for item in client.post("/recommend", json=body).json()["items"]:
+        assert {reason["item"] for reason in item["because"]} <= set(body["history"])
+        weights = [reason["weight"] for reason in item["because"]]
+        assert weights == sorted(weights, reverse=True)
+        assert weights[0] > 0
+
+
+def test_similar_items_and_users(recommender: Recommender, client: TestClient):
+    found = client.post("/similar", json={"item": "jazz-03", "k": 4}).json()
+    assert [row["item"] for row in found] == recommender.similar_items("jazz-03", 4)[
+        "item"
+    ].to_list()
+    user = recommender.bundle.users.values[5]
+    found = client.post("/similar", json={"user": user, "k": 4}).json()
+    assert [row["user"] for row in found] == recommender.similar_users(user, 4)["user"].to_list()
+
+
+def test_items_and_users_are_found(recommender: Recommender, client: TestClient):
+    found = client.get("/items", params={"q": "JAZZ-0", "limit": 3}).json()
+    assert len(found) == 3
+    assert all("jazz-0" in row["item"] for row in found)
+    popular = client.get("/items", params={"limit": 1}).json()[0]["item"]
+    degrees = recommender.bundle.item_degrees
+    assert degrees[recommender.bundle.items.encode([popular])[0]] == degrees.max()
+    user = recommender.bundle.users.values[5]
+    assert user in client.get("/users", params={"q": user[:4], "limit": 200}).json()
+    own = client.get(f"/users/{user}").json()
+    assert [row["item"] for row in own["items"]] == recommender.items_of(5)["item"].to_list()
+
+
+def test_the_model_says_what_it_is(recommender: Recommender, client: TestClient):
+    card = client.get("/model").json()
+    assert card["fingerprint"] == recommender.bundle.record["fingerprint"]
+    assert (card["num_users"], card["num_items"]) == (800, 400)
+
+
+def test_health_metrics_and_request_ids(client: TestClient):
+    assert client.get("/healthz").text == "ok"
+    assert client.get("/readyz").text == "ready"
+    answered = client.get("/items", headers={"X-Request-ID": "abc"})
+    assert answered.headers["x-request-id"] == "abc"
+    assert len(client.get("/items").headers["x-request-id"]) == 32
+    text = client.get("/metrics").text
+    assert 'mgformer_requests_total{method="GET",path="/items",status="200"}' in text
+    assert 'mgformer_request_seconds_bucket{path="/items",le="+Inf"}' in text
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "message"),
+    [
+        (b'{"user": ', 400, "not valid JSON"),
+        (b"[]", 422, "should be a valid dictionary"),
+        (b'{"k": 5}', 422, "say for whom"),
+        (b'{"user": "x", "k": 0}', 422, "k: Input should be greater than or equal to 1"),
+        (b'{"user": "x", "k": 1000000000}', 422, "k: Input should be less than or equal to 1000"),
+        (b'{"user": "x", "k": "many"}', 422, "k: Input should be a valid integer"),
+        (b'{"user": {"id": 1}}', 422, "user"),
+        (b'{"user": "x", "limit": 3}', 422, "limit: Extra inputs are not permitted"),
+        (b'{"user": "amir-18"}', 404, "unknown user 'amir-18'"),
+        (b'{"history": ["jazz-03"], "candidates": ["nope"]}', 404, "unknown item 'nope'"),
+        (b'{"history": [' + b'"x",' * 1000 + b'"x"]}', 422, "history"),
+        (b'{"user": "' + b"x" * 600 + b'"}', 422, "user"),
+        (b'{"user": "\\ud800"}', 422, ""),
+        (b"\xff\xfe", 400, ""),
+        (b'{"user": "' + b"x" * 1_100_000 + b'"}', 413, "larger than 1,000,000 bytes"),
+        (b"[" * 100_000, 400, ""),
+    ],
+)
+def test_bad_requests_are_told_what_is_wrong(body, status, message, client: TestClient):
+    answered = client.post("/recommend", content=body, headers={"content-type": "application/json"})
+    assert answered.status_code == status, answered.text
+    assert message in answered.json()["error"]
+    assert client.get("/healthz").status_code == 200
+
+
+def test_a_body_without_a_length_is_bounded_too(client: TestClient):
+    def parts():
+        yield b'{"user": "'
+        for _ in range(2_000):
+            yield b"x" * 1_000
+
+    answered = client.post("/recommend", content=parts())
+    assert answered.status_code == 413
+
+
+def test_other_paths_and_methods(client: TestClient):
+    assert client.get("/nothing").json() == {"error": "Not Found"}
+    assert client.get("/recommend").status_code == 405
+    assert client.get("/users/nobody at all").status_code == 404
+    assert client.get("/items", params={"limit": 10_000}).status_code == 422
+
+
+def test_a_key_is_wanted_where_one_is_set(run: Path):
+    with TestClient(create_app(run, api_key="secret", watch=False)) as client:
+        assert client.get("/items").status_code == 401
+        assert client.get("/items", headers={"X-API-Key": "wrong"}).status_code == 401
+        assert "error" in client.post("/admin/reload").json()
+        assert client.get("/items", headers={"X-API-Key": "secret"}).status_code == 200
+        assert client.get("/healthz").status_code == 200
+        assert client.get("/").status_code == 200
+
+
+def test_limits_are_those_given(run: Path):
+    limits = Limits(body_bytes=200, k=3, batch_users=2)
+    with TestClient(create_app(run, limits=limits, watch=False)) as client:
+        assert client.post("/recommend", json={"history": [], "k": 4}).status_code == 422
+        assert client.post("/recommend", json={"history": [], "k": 3}).status_code == 200
+        assert client.post("/recommend/batch", json={"users": ["a"] * 3}).status_code == 422
+        assert client.post("/recommend", json={"history": ["x" * 100] * 3}).status_code == 413
+
+
+def test_a_fault_of_ours_is_logged_and_not_shown(run: Path, monkeypatch, caplog):
+    def broken(*arguments):
+        raise ZeroDivisionError("inner workings")
+
+    monkeypatch.setattr(app_module, "find_items", broken)
+    app = create_app(run, watch=False)
+    with TestClient(app, raise_server_exceptions=False) as client:
+        answered = client.get("/items")
+        assert answered.status_code == 500
+        assert answered.json() == {"error": "a fault of the service; it has been logged"}
+        assert client.get("/healthz").status_code == 200
+    assert "inner workings" in caplog.text
+
+
+def test_too_many_wait(run: Path):
+    async def ask_many() -> int:
+        engine = Engine(run, batch_limit=1, queue_limit=3)
+        question = Question(k=1, history=("jazz-03",))
+        done = await asyncio.gather(
+            *(engine.ask(question) for _ in range(10)), return_exceptions=True
+        )
+        engine.close()
+        return sum(isinstance(result, Overloaded) for result in done)
+
+    assert asyncio.run(ask_many()) == 7
+
+
+def test_a_new_bundle_is_taken_up_and_a_broken_one_is_not(tmp_path: Path):
+    folder = tmp_path / "run"
+    Recommender.fit("demo", "itemknn").save(folder)
+    with TestClient(create_app(folder, watch=False)) as client:
+        assert client.post("/admin/reload").json()["changed"] is False
+        Recommender.fit("demo", "ease").save(folder)
+        assert client.get("/model").json()["model"] == "itemknn"
+        assert client.post("/admin/reload").json()["changed"] is True
+        assert client.get("/model").json()["model"] == "ease"
+        (folder / "bundle.json").write_text("{")
+        assert "damaged" in client.post("/admin/reload").json()["error"]
+        assert client.post("/recommend", json={"history": ["jazz-03"]}).status_code == 200
+        text = client.get("/metrics").text
+        for result in ("loaded", "unchanged", "failed"):
+            assert f'mgformer_reloads_total{{result="{result}"}} 1' in text
+
+
+def test_reloading_under_load_loses_no_request(tmp_path: Path):
+    folder = tmp_path / "run"
+    first, second = Recommender.fit("demo", "itemknn"), Recommender.fit("demo", "rp3beta")
+    first.save(folder)
+    app = create_app(folder, watch=False)
+    body = {"history": ["jazz-03", "jazz-04"], "k": 5}
+    allowed = [
+        [i.item for i in one.recommend_for(body["history"], 5).items] for one in (first, second)
+    ]
+
+    async def work() -> list[httpx2.Response]:
+        transport = httpx2.ASGITransport(app)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://test") as client:
+            asked = []
+            for number in range(300):
+                asked.append(asyncio.create_task(client.post("/recommend", json=body)))
+                if number % 100 == 50:
+                    (second if number < 100 else first).save(folder)
+                    asked.append(asyncio.create_task(client.post("/admin/reload")))
+                await asyncio.sleep(0)
+            return list(await asyncio.gather(*asked))
+
+    answers = asyncio.run(work())
+    assert len(answers) == 303
+    assert all(answer.status_code == 200 for answer in answers)
+    lists = [[i["item"] for i in a.json()["items"]] for a in answers if "items" in a.json()]
+    assert all(found in allowed for found in lists)
+
+
+def test_a_folder_without_a_bundle_is_refused(tmp_path: Path):
+    with pytest.raises(BundleError, match="no trained recommender here"):
+        create_app(tmp_path)
