@@ -22,6 +22,7 @@ from mgformer.models.base import TrainableModel
 from mgformer.progress import phase
 from mgformer.training.checkpoint import Checkpoint
 from mgformer.training.journal import Entry
+from mgformer.training.memory import keep_freed_memory
 from mgformer.training.optim import (
     build_optimizers,
     load_state_tensors,
@@ -78,6 +79,7 @@ def fit(
         save: Receives a checkpoint now and then.
         start: A checkpoint of this very run to go on from.
     """
+    keep_freed_memory()
     shuffling, seeding = rng.spawn(2)
     generator = torch.Generator().manual_seed(int(seeding.integers(2**63)))
     optimizers = build_optimizers(model, options)
