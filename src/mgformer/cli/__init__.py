@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-from mgformer.cli import datasets, evaluate, recommend, serve, train
+from mgformer.cli import datasets, evaluate, export, recommend, serve, similar, train
 from mgformer.cli.console import fail
 from mgformer.errors import MgformerError
 from mgformer.version import __version__
@@ -23,6 +23,8 @@ app = typer.Typer(
 app.command("train")(train.command)
 app.command("evaluate")(evaluate.command)
 app.command("recommend")(recommend.command)
+app.command("similar")(similar.command)
+app.command("export")(export.command)
 app.command("serve")(serve.command)
 app.add_typer(datasets.app, name="datasets")
 

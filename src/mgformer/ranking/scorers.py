@@ -122,7 +122,7 @@ class DotScorer(Scorer):
         Q, the user is (E + OᵀO)⁻¹ Oᵀ 1 = E⁻¹ Oᵀ (1 + O E⁻¹ Oᵀ)⁻¹ 1: the cost grows with the
         history and not with the items.
         """
-        spectrum, basis = self._shared
+        spectrum, basis = self.solver
         own = self._varying[torch.from_numpy(np.asarray(history, dtype=np.int64))] @ basis  # [n, D]
         ridge = self.l2 * (len(own) + self.unobserved_weight * self.num_items)
         scaled = own / (spectrum + ridge)
@@ -136,8 +136,8 @@ class DotScorer(Scorer):
         return self._items64[:, : self.items.shape[1] - self.constant]
 
     @cached_property
-    def _shared(self) -> tuple[Tensor, Tensor]:
-        """Eigenvalues and eigenvectors of α₀ VᵀV."""
+    def solver(self) -> tuple[Tensor, Tensor]:
+        """Eigenvalues [D'] and eigenvectors [D', D'] of α₀ VᵀV, with which new users are solved."""
         spectrum, basis = torch.linalg.eigh(
             self.unobserved_weight * self._varying.T @ self._varying
         )
