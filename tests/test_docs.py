@@ -38,7 +38,10 @@ def test_the_readme_works_from_top_to_bottom(
     assert Path("recommendations.parquet").is_file()
     (code,) = blocks(README, "python")
     exec(code, {})
-    assert len(capsys.readouterr().out.splitlines()) == 5
+    shown = capsys.readouterr().out
+    assert "shape: (10, 4)" in shown  # two users, five items each
+    assert "Recommendation(item=" in shown
+    assert "weight" in shown
 
 
 def test_the_readme_lists_every_model_and_its_options() -> None:
