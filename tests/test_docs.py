@@ -39,7 +39,7 @@ def test_the_readme_works_from_top_to_bottom(
     (code,) = blocks(README, "python")
     exec(code, {})
     shown = capsys.readouterr().out
-    assert "shape: (10, 4)" in shown  # two users, five items each
+    assert "shape: (8, 4)" in shown  # two users, who each lack four of the twelve items
     assert "Recommendation(item=" in shown
     assert "weight" in shown
 
