@@ -10,7 +10,8 @@ runs no code from the files: kinds are looked up in a table, and every byte is c
 import hashlib
 import json
 import os
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,8 @@ class Bundle:
     """Model, config, dataset, fingerprint, protocol, seed, metrics, seconds: plain JSON."""
     per_user: pl.DataFrame | None = None
     """Test metrics of each user, with the column `user`."""
+    weights: Mapping[str, Tensor] = field(default_factory=dict)
+    """The model's parameters, to train it further; empty for models without training."""
 
     @property
     def users(self) -> Ids:
@@ -104,6 +107,8 @@ def save_bundle(bundle: Bundle, folder: Path) -> None:
         }
         if bundle.per_user is not None:
             files["per_user"] = _write_table(folder, "per_user", bundle.per_user)
+        if bundle.weights:
+            files["weights"] = _write_tensors(folder, "weights", dict(bundle.weights))
         manifest = {
             "format": FORMAT,
             "library": __version__,
@@ -115,7 +120,7 @@ def save_bundle(bundle: Bundle, folder: Path) -> None:
         _commit(folder / MANIFEST, json.dumps(manifest, indent=2) + "\n")
     named = {file["name"] for file in files.values()}
     for old in folder.iterdir():
-        if old.name.rpartition("-")[0] in (*files, "per_user") and old.name not in named:
+        if old.name.rpartition("-")[0] in (*files, "per_user", "weights") and old.name not in named:
             old.unlink(missing_ok=True)
 
 
@@ -131,6 +136,7 @@ def load_bundle(folder: Path) -> Bundle:
                 manifest["scorer"], safetensors.torch.load_file(paths["scorer"])
             )
             per_user = pl.read_parquet(paths["per_user"]) if "per_user" in paths else None
+            weights = safetensors.torch.load_file(paths["weights"]) if "weights" in paths else {}
         except (
             KeyError,
             TypeError,
@@ -152,7 +158,7 @@ def load_bundle(folder: Path) -> Bundle:
     assert test is not None
     names = items["name"] if "name" in items.columns else None
     record = manifest["record"]
-    return Bundle(scorer, train, valid, test, part("history"), names, record, per_user)
+    return Bundle(scorer, train, valid, test, part("history"), names, record, per_user, weights)
 
 
 def manifest_checksum(folder: Path) -> str:
@@ -175,16 +181,16 @@ def _pack_scorer(scorer: Scorer) -> tuple[str, dict[str, Tensor], dict[str, floa
     """Return a scorer's kind, its tensors (sparse ones as three) and its plain numbers."""
     tensors: dict[str, Tensor] = {}
     settings: dict[str, float] = {}
-    for field in fields(scorer):  # type: ignore[arg-type]
-        value = getattr(scorer, field.name)
+    for own in fields(scorer):  # type: ignore[arg-type]
+        value = getattr(scorer, own.name)
         if isinstance(value, Tensor):
-            tensors[field.name] = value.detach().contiguous()
+            tensors[own.name] = value.detach().contiguous()
         elif sp.issparse(value):
             for part in ("data", "indices", "indptr"):
-                tensors[f"{field.name}.{part}"] = torch.from_numpy(getattr(value, part))
-            tensors[f"{field.name}.shape"] = torch.tensor(value.shape)
+                tensors[f"{own.name}.{part}"] = torch.from_numpy(getattr(value, part))
+            tensors[f"{own.name}.shape"] = torch.tensor(value.shape)
         elif value is not None:
-            settings[field.name] = value
+            settings[own.name] = value
     return scorer.kind, _unshared(tensors), settings
 
 

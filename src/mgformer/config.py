@@ -43,6 +43,8 @@ class RunConfig(BaseModel):
     """Which model; written `name` in the section [model]."""
     seed: int = Field(0, ge=0)
     """Seed of the split and of everything the model draws."""
+    warm_start: str | None = None
+    """Folder of a trained recommender to go on from, with its data beside the new."""
     data: DataConfig = DataConfig()
     split: SplitConfig = SplitConfig()
     train: TrainConfig = TrainConfig()

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from mgformer.config import RunConfig
 from mgformer.data.interactions import Interactions
@@ -40,6 +41,8 @@ class Fitted(NamedTuple):
 
     scorer: Scorer
     choice: Choice
+    weights: dict[str, Tensor]
+    """The model's parameters; empty if it is not trained step by step."""
 
 
 class Scored(NamedTuple):
@@ -59,6 +62,7 @@ def fit(
     measure: Measure | None = None,
     choice: Choice | None = None,
     workspace: Workspace | None = None,
+    prepare: Callable[[TrainableModel], None] | None = None,
 ) -> Fitted:
     """Train the configured model on `pairs` and nothing else.
 
@@ -69,6 +73,7 @@ def fit(
         measure: Validation; without it nothing is chosen, and training takes all its epochs.
         choice: What to take instead of choosing.
         workspace: Where log and checkpoints go, and where a checkpoint to go on from is.
+        prepare: Called with a model that is to be trained, before it is.
     """
     graph = Graph(pairs.matrix)
     degrees = torch.from_numpy(graph.item_degrees)
@@ -124,7 +129,9 @@ def fit(
         model = MODELS[config.model_name](config.model, graph, rng)
         if not isinstance(model, TrainableModel):
             scorer, kind, gamma, _ = scored(model.scorer(), sampled=False)
-            return Fitted(scorer, Choice(0, kind, gamma))
+            return Fitted(scorer, Choice(0, kind, gamma), {})
+    if prepare is not None:
+        prepare(model)
     done = loop.fit(
         model,
         pairs,
@@ -136,4 +143,5 @@ def fit(
     )
     with quietly():
         scorer, kind, gamma, _ = scored(model.scorer(), sampled=False)
-    return Fitted(scorer, Choice(done.best_epoch, kind, gamma))
+    weights = {name: value.detach().clone() for name, value in model.state_dict().items()}
+    return Fitted(scorer, Choice(done.best_epoch, kind, gamma), weights)

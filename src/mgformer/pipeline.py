@@ -2,9 +2,10 @@
 
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 import polars as pl
 import scipy.sparse as sp
 
-from mgformer.bundle import Bundle
+from mgformer.bundle import Bundle, load_bundle
 from mgformer.config import RunConfig
 from mgformer.data.catalog import open_dataset
 from mgformer.data.dataset import Dataset
@@ -27,6 +28,7 @@ from mgformer.ranking.evaluation import Evaluation, EvaluationConfig, evaluate
 from mgformer.ranking.scorers import Scorer
 from mgformer.training.workspace import Workspace
 from mgformer.version import __version__
+from mgformer.warm_start import adopt, check_trained, together, without_leak
 
 SELECTION_K = 20
 
@@ -57,15 +59,25 @@ def train(
     select_rng, refit_rng = model_rng.spawn(2)
     with _timed(seconds, "prepare"):
         dataset = dataset or open_dataset(config.dataset, config.data)
+        before = load_bundle(Path(config.warm_start)) if config.warm_start else None
+        if before is not None:
+            if trainable:
+                check_trained(before)
+            dataset = together(before, dataset)
         split = split_dataset(dataset, config.split, split_rng)
+        split = without_leak(split, before) if before else split
         if not len(split.train):
             raise DataError(f"{dataset.name}: no pairs are left to train on; add interactions")
     if workspace:
         workspace.opened(dataset.fingerprint)
+    prepare: Callable[[TrainableModel], None] | None = None
+    if before is not None:
+        table = dataset.interactions
+        prepare = partial(adopt, before=before, users=table.users, items=table.items)
     results: dict[str, Any] = dict(workspace.results) if workspace else {}
     if not results:
         with _timed(seconds, "train"):
-            fitted = _select(config, split, select_rng, workspace)
+            fitted = _select(config, split, select_rng, workspace, prepare)
         with _timed(seconds, "evaluate"):
             valid = evaluate_part(fitted.scorer, split, "valid", config.evaluation)
         results = {
@@ -78,7 +90,9 @@ def train(
             if workspace:
                 workspace.stage, workspace.results = "refit", results
             choice = Choice(**results["choice"])
-            fitted = fit(config, whole, refit_rng, choice=choice, workspace=workspace)
+            fitted = fit(
+                config, whole, refit_rng, choice=choice, workspace=workspace, prepare=prepare
+            )
             split = replace(
                 split, train=whole, valid=whole.subset(np.zeros(len(whole), dtype=bool))
             )
@@ -113,15 +127,20 @@ def train(
         dataset.item_names,
         record,
         per_user,
+        fitted.weights,
     )
 
 
 def _select(
-    config: RunConfig, split: Split, rng: np.random.Generator, workspace: Workspace | None
+    config: RunConfig,
+    split: Split,
+    rng: np.random.Generator,
+    workspace: Workspace | None,
+    prepare: Callable[[TrainableModel], None] | None,
 ) -> Fitted:
     """Train on train, choosing on validation what there is to choose."""
     if not len(split.valid):
-        return fit(config, split.train, rng, workspace=workspace)
+        return fit(config, split.train, rng, workspace=workspace, prepare=prepare)
     options = EvaluationConfig(ks=(SELECTION_K,), memory_mb=config.evaluation.memory_mb)
     some = replace(split, valid=_thinned(split.valid, config.train.validation_users))
 
@@ -130,7 +149,7 @@ def _select(
         names = (f"ndcg@{SELECTION_K}", f"recall@{SELECTION_K}")
         return {name: result.means[name] for name in names} if result else None
 
-    return fit(config, split.train, rng, measure=measure, workspace=workspace)
+    return fit(config, split.train, rng, measure=measure, workspace=workspace, prepare=prepare)
 
 
 def _thinned(pairs: Interactions, num_users: int) -> Interactions:

@@ -6,7 +6,7 @@ from typing import Any
 
 import typer
 
-from mgformer.bundle import Bundle, check_folder, save_bundle
+from mgformer.bundle import Bundle, check_folder, load_bundle, save_bundle
 from mgformer.cli.console import fail, out, print_json, print_table, working
 from mgformer.config import (
     DEFAULT_DATASET,
@@ -41,6 +41,12 @@ def command(
     run: Path | None = typer.Option(
         None, "--out", help="Folder of the trained recommender.  [default: runs/DATASET-MODEL]"
     ),
+    before: Path | None = typer.Option(
+        None,
+        "--from",
+        help="Go on from this trained recommender: its options, its data beside the new, and what"
+        " it has learned of users and items.",
+    ),
     resume: bool = typer.Option(
         False, help="Go on with the run that was interrupted in --out, with the options it had."
     ),
@@ -58,6 +64,10 @@ def command(
                 f"{run}: no unfinished run to go on with; give the data and the model to begin one"
             )
         raw = unfinished.state["config"]
+    if before is not None:
+        if not config:
+            raw = {**load_bundle(before).record["config"], **raw}
+        raw["warm_start"] = str(before)
     given = {"dataset": data, "seed": seed}
     raw |= {name: value for name, value in given.items() if value is not None}
     if model is not None:
