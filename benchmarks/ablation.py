@@ -23,6 +23,8 @@ BASE = "as it is"
 VARIANTS = {
     BASE: [],
     "attention off": ["model.attention=none"],
+    "with the local term": ["model.local_weight=1.0"],
+    "attention off, with the local term": ["model.attention=none", "model.local_weight=1.0"],
     "attention over landmarks": ["model.attention=landmarks"],
     "the paper's kernel attention, 4,096 sampled keys": [
         "model.attention=kernel",
