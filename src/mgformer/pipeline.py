@@ -19,13 +19,14 @@ from mgformer.data.catalog import open_dataset
 from mgformer.data.dataset import Dataset
 from mgformer.data.interactions import Interactions
 from mgformer.data.splits import Split, split_dataset
-from mgformer.errors import DataError
+from mgformer.errors import ConfigError, DataError
 from mgformer.fitting import Choice, Fitted, fit
 from mgformer.graph.bipartite import Graph
 from mgformer.models import MODELS
 from mgformer.models.base import TrainableModel
 from mgformer.ranking.evaluation import Evaluation, EvaluationConfig, evaluate
 from mgformer.ranking.scorers import Scorer
+from mgformer.training.profile import Profile, profile
 from mgformer.training.workspace import Workspace
 from mgformer.version import __version__
 from mgformer.warm_start import adopt, check_trained, together, without_leak
@@ -129,6 +130,20 @@ def train(
         per_user,
         fitted.weights,
     )
+
+
+def profile_training(config: RunConfig) -> Profile:
+    """Say where the time of a training step of this run would go."""
+    if not issubclass(MODELS[config.model_name], TrainableModel):
+        raise ConfigError(f"{config.model_name} is not trained step by step: nothing to profile")
+    split_rng, model_rng = np.random.default_rng(config.seed).spawn(2)
+    dataset = open_dataset(config.dataset, config.data)
+    split = split_dataset(dataset, config.split, split_rng)
+    if not len(split.train):
+        raise DataError(f"{dataset.name}: no pairs are left to train on; add interactions")
+    model = MODELS[config.model_name](config.model, Graph(split.train.matrix), model_rng)
+    assert isinstance(model, TrainableModel)
+    return profile(model, split.train, config.train, model_rng)
 
 
 def _select(

@@ -1,6 +1,7 @@
 """mgformer train: from a dataset to a trained recommender on disk."""
 
 import shlex
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,14 @@ from mgformer.config import (
 )
 from mgformer.errors import ConfigError
 from mgformer.models import MODELS
-from mgformer.pipeline import popularity_of, train
+from mgformer.pipeline import popularity_of, profile_training, train
 from mgformer.training.checkpoint import load_checkpoint, remove_checkpoint
+from mgformer.training.profile import Profile
 
 INTERRUPTED = 130
 """The exit code of a program that was interrupted, by the shell's convention."""
 
+MOST_OPERATORS = 12
 SHOWN = ("recall", "ndcg", "precision", "hitrate", "mrr", "map", "coverage", "novelty", "gini")
 
 
@@ -50,6 +53,9 @@ def command(
     resume: bool = typer.Option(
         False, help="Go on with the run that was interrupted in --out, with the options it had."
     ),
+    profile: bool = typer.Option(
+        False, help="Make a few steps, show where their time goes, and train nothing."
+    ),
     as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
 ) -> None:
     """Train a model on interactions, evaluate it, and save it.
@@ -75,6 +81,14 @@ def command(
         same = isinstance(section, dict) and section.get("name") == model
         raw["model"] = section if same else {"name": model}
     described = build_config(with_settings(raw, settings), str(config or "options"))
+    if profile:
+        with working():
+            found = profile_training(described)
+        if as_json:
+            print_json(asdict(found))
+        else:
+            show_profile(found)
+        return
     folder = run or Path("runs") / f"{Path(described.dataset).stem}-{described.model_name}"
     check_folder(folder)
     try:
@@ -104,6 +118,19 @@ def summary(bundle: Bundle, folder: Path) -> dict[str, Any]:
     left_out = {"config", "library"}
     record = {name: value for name, value in bundle.record.items() if name not in left_out}
     return {**record, "run": str(folder)}
+
+
+def show_profile(found: Profile) -> None:
+    """Print the stages of a step, and the operators that take most of it."""
+    total = sum(found.stages.values())
+    epoch = total * found.steps_per_epoch / 1000
+    out.print(f"a step takes {total:.1f} ms; an epoch of {found.steps_per_epoch:,}, {epoch:.0f} s")
+    rows = [[name, f"{ms:.2f}", f"{ms / total:.0%}"] for name, ms in found.stages.items()]
+    print_table(["stage", "ms", "share"], rows)
+    operators = list(found.operators.items())[:MOST_OPERATORS]
+    everything = sum(ms for ms, _ in found.operators.values())
+    rows = [[n, f"{ms:.2f}", f"{ms / everything:.0%}", f"{c:g}"] for n, (ms, c) in operators]
+    print_table(["operator", "ms", "share", "calls"], rows)
 
 
 def show_metrics(bundle: Bundle) -> None:

@@ -1,0 +1,93 @@
+"""Where the time of a training step goes."""
+
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from mgformer.data.interactions import Interactions
+from mgformer.data.sampling import num_batches, shuffled_batches
+from mgformer.models.base import TrainableModel
+from mgformer.training.memory import keep_freed_memory
+from mgformer.training.optim import build_optimizers
+from mgformer.training.options import TrainConfig
+
+WARM_UP = 3
+"""Steps that are made and not counted: the first ones pay for memory and threads."""
+STAGES = ("batch", "loss", "gradient", "update")
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Milliseconds of one step, on average."""
+
+    stages: dict[str, float]
+    """By what the step does, in order."""
+    operators: dict[str, tuple[float, float]]
+    """By operator, its own time and how often it is called, the longest first."""
+    steps_per_epoch: int
+
+
+def profile(
+    model: TrainableModel,
+    pairs: Interactions,
+    options: TrainConfig,
+    rng: np.random.Generator,
+    steps: int = 20,
+) -> Profile:
+    """Make steps of training, timed; the model is changed by them.
+
+    Stages are timed without the profiler, which slows down whatever consists of many small calls;
+    operators are then counted in as many steps again.
+    """
+    keep_freed_memory()
+    optimizers = build_optimizers(model, options)
+    generator = torch.Generator().manual_seed(int(rng.integers(2**63)))
+    seconds: dict[str, float] = defaultdict(float)
+
+    @contextmanager
+    def timed(stage: str) -> Iterator[None]:
+        start = time.perf_counter()
+        yield
+        seconds[stage] += time.perf_counter() - start
+
+    model.train()
+    model.on_epoch(rng)
+    batches = shuffled_batches(pairs, options.batch_size, rng)
+
+    def step() -> None:
+        nonlocal batches
+        with timed("batch"):
+            batch = next(batches, None)
+            if batch is None:
+                batches = shuffled_batches(pairs, options.batch_size, rng)
+                batch = next(batches)
+        with timed("loss"):
+            loss = model.loss(batch, generator)
+        with timed("gradient"):
+            for optimizer in optimizers:
+                optimizer.zero_grad()
+            loss.backward()
+        with timed("update"):
+            for optimizer in optimizers:
+                optimizer.step()
+
+    for _ in range(WARM_UP):
+        step()
+    seconds.clear()
+    for _ in range(steps):
+        step()
+    stages = {stage: 1000 * seconds[stage] / steps for stage in STAGES}
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as recorded:
+        for _ in range(steps):
+            step()
+    events = sorted(recorded.key_averages(), key=lambda e: -e.self_cpu_time_total)
+    operators = {
+        event.key: (event.self_cpu_time_total / 1000 / steps, event.count / steps)
+        for event in events
+    }
+    return Profile(stages, operators, num_batches(pairs, options.batch_size))
