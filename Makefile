@@ -38,6 +38,8 @@ check: lint test  ## what a change must pass
 bench: setup  ## ratios against peers and limits, one after another
 	$(BIN)/python -m benchmarks.ranking
 	$(BIN)/python -m benchmarks.reading
+	$(BIN)/python -m benchmarks.baselines
+	$(BIN)/python -m benchmarks.training
 
 clean:
 	rm -rf $(VENV) runs build dist

@@ -9,7 +9,6 @@ of each; an epoch is as many rounds as it takes.
 """
 
 import argparse
-from collections.abc import Iterator
 from statistics import median
 
 import numpy as np
@@ -18,13 +17,14 @@ from torch import nn
 from torch.nn import functional
 
 from benchmarks.measure import interleaved, median_ratio, report
+from benchmarks.training import endless
 from mgformer.config import build_config
 from mgformer.data.catalog import open_dataset
-from mgformer.data.interactions import Interactions
-from mgformer.data.sampling import Batch, UnseenItems, num_batches, shuffled_batches
+from mgformer.data.sampling import UnseenItems, num_batches
 from mgformer.data.splits import split_dataset
 from mgformer.graph.bipartite import Graph
 from mgformer.models.lightgcn import LightGCN
+from mgformer.training.memory import keep_freed_memory
 from mgformer.training.optim import build_optimizers
 from mgformer.training.options import TrainConfig
 
@@ -61,13 +61,6 @@ class PublicLightGCN(nn.Module):
         return ranking + L2 * l2
 
 
-def endless(pairs: Interactions) -> Iterator[Batch]:
-    """Yield batches of one epoch after another."""
-    rng = np.random.default_rng(0)
-    while True:
-        yield from shuffled_batches(pairs, BATCH, rng)
-
-
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -75,6 +68,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--repeats", type=int, default=5)
     options = parser.parse_args()
+    keep_freed_memory()
     config = build_config({"dataset": options.dataset})
     dataset = open_dataset(config.dataset, config.data)
     pairs = split_dataset(dataset, config.split, np.random.default_rng(0)).train
@@ -84,7 +78,7 @@ def main() -> None:
         LightGCN.Config(dim=DIM, num_layers=LAYERS, l2=L2), graph, np.random.default_rng(0)
     )
     our_optimizers = build_optimizers(ours, TrainConfig(lr=LR))
-    our_batches = endless(pairs)
+    our_batches = endless(pairs, BATCH, np.random.default_rng(0))
 
     def our_steps() -> None:
         for _ in range(options.steps):
@@ -97,7 +91,10 @@ def main() -> None:
 
     public = PublicLightGCN(graph)
     their_optimizer = torch.optim.Adam(public.parameters(), lr=LR)
-    their_batches, unseen = endless(pairs), UnseenItems(graph.interactions)
+    their_batches, unseen = (
+        endless(pairs, BATCH, np.random.default_rng(0)),
+        UnseenItems(graph.interactions),
+    )
 
     def their_steps() -> None:
         for _ in range(options.steps):
