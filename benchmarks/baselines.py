@@ -3,9 +3,9 @@
     python -m benchmarks.baselines [--dataset gowalla] [--steps 10] [--repeats 5]
 
 The public one is re-created here: a sparse adjacency by coordinates, `torch.sparse.mm` for every
-layer of all nodes, layers stacked and averaged, dense Adam. Its sampling, a Python loop over users, is left out: both
-train on the same batches, ours with its own draws of negatives included. A round is `steps` steps
-of each; an epoch is as many rounds as it takes.
+layer of all nodes, layers stacked and averaged, dense Adam. Its sampling, a Python loop over users,
+is left out: both train on the same batches, ours with its own draws of negatives included. A round
+is `steps` steps of each; an epoch is as many rounds as it takes.
 """
 
 import argparse
