@@ -233,7 +233,7 @@ class Recommender:
             more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
             raise DataError(
                 _unknown("user", self.bundle.users, users[int(unknown[0])], more)
-                + " for somebody new give a history of items (--history item1,item2,…)"
+                + " for somebody new give a history of items"
             )
         return numbers
 

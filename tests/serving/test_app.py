@@ -136,8 +136,10 @@ def test_items_and_users_are_found(recommender: Recommender, client: TestClient)
     popular = client.get("/items", params={"limit": 1}).json()[0]["item"]
     degrees = recommender.bundle.item_degrees
     assert degrees[recommender.bundle.items.encode([popular])[0]] == degrees.max()
+    assert client.get("/items", params={"q": "jazz-12", "limit": 1}).json()[0]["item"] == "jazz-12"
     user = recommender.bundle.users.values[5]
-    assert user in client.get("/users", params={"q": user[:4], "limit": 200}).json()
+    assert user in client.get("/users", params={"q": user[:4].upper(), "limit": 200}).json()
+    assert client.get("/users", params={"q": user, "limit": 1}).json() == [user]
     own = client.get(f"/users/{user}").json()
     assert [row["item"] for row in own["items"]] == recommender.items_of(5)["item"].to_list()
 

@@ -245,7 +245,7 @@ def create_app(
         q: Annotated[str, Query(max_length=200)] = "",
         limit: Annotated[int, Query(ge=1, le=200)] = 20,
     ) -> list[ExternalId]:
-        """Find users by the beginning of their id."""
+        """Find users by a part of their id."""
         found: Any = await engine.run(find_users, engine.loaded.recommender, q, limit)
         return found.to_list()
 
@@ -297,31 +297,35 @@ def create_app(
 
 
 def find_items(recommender: Recommender, text: str, limit: int) -> pl.DataFrame:
-    """Return items whose name or id contains a text, the most popular first: item, name."""
+    """Return items whose name or id contains a text: item, name.
+
+    The item of that very id comes first, then the most popular.
+    """
     bundle = recommender.bundle
     table = pl.DataFrame({"item": bundle.items.values, "popularity": bundle.item_degrees})
     if bundle.item_names is not None:
         table = table.with_columns(bundle.item_names.rename("name"))
+    shown = [name for name in ("item", "name") if name in table.columns]
     if text:
-        columns = [name for name in ("item", "name") if name in table.columns]
-        found = [
-            pl.col(name).cast(pl.String).str.to_lowercase().str.contains(text.lower(), literal=True)
-            for name in columns
-        ]
-        table = table.filter(pl.any_horizontal(found))
-    return (
-        table.sort("popularity", descending=True, maintain_order=True)
-        .head(limit)
-        .drop("popularity")
-    )
+        table = table.filter(pl.any_horizontal(_contains(name, text) for name in shown))
+    exact = pl.col("item").cast(pl.String) == text
+    table = table.sort(exact, "popularity", descending=True, maintain_order=True)
+    return table.head(limit).select(shown)
 
 
 def find_users(recommender: Recommender, text: str, limit: int) -> pl.Series:
-    """Return users whose id contains a text."""
-    users = recommender.bundle.users.values
+    """Return users whose id contains a text, the one of that very id first."""
+    table = pl.DataFrame({"user": recommender.bundle.users.values})
     if text:
-        users = users.filter(users.cast(pl.String).str.contains(text, literal=True))
-    return users.head(limit)
+        table = table.filter(_contains("user", text))
+        exact = pl.col("user").cast(pl.String) == text
+        table = table.sort(exact, descending=True, maintain_order=True)
+    return table["user"].head(limit)
+
+
+def _contains(column: str, text: str) -> pl.Expr:
+    lower = pl.col(column).cast(pl.String).str.to_lowercase()
+    return lower.str.contains(text.lower(), literal=True)
 
 
 def _plain(answer: Answer) -> Recommendations:

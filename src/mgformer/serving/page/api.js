@@ -1,0 +1,104 @@
+// Questions to the service, and the key it may want.
+
+import { $ } from "./dom.js";
+
+const KEY = "mgformer-api-key";
+let asking = null; // one dialog, however many requests are refused
+let declined = false;
+
+/** Something the service, or the way to it, did not do; its message is for people. */
+export class Failure extends Error {
+  constructor(status, message) {
+    super(message);
+    this.status = status;
+  }
+}
+
+/** Return the answer to a GET or, with a body, a POST; throws Failure, or AbortError if aborted. */
+export async function ask(path, { body, signal } = {}) {
+  for (;;) {
+    const key = sessionStorage.getItem(KEY);
+    const response = await send(path, body, key, signal);
+    if (response.status !== 401) return read(response, signal);
+    // If the key is another one by now, somebody else asked for it while this was under way.
+    if (sessionStorage.getItem(KEY) === key) await wantKey(key !== null);
+    signal?.throwIfAborted();
+  }
+}
+
+/** Let the next refusal open the dialog again. */
+export function askAgain() {
+  declined = false;
+}
+
+async function send(path, body, key, signal) {
+  const headers = { Accept: "application/json" };
+  if (body !== undefined) headers["Content-Type"] = "application/json";
+  // A header carries bytes, and the service compares them with the key in UTF-8.
+  if (key) headers["X-API-Key"] = String.fromCharCode(...new TextEncoder().encode(key));
+  const method = body === undefined ? "GET" : "POST";
+  try {
+    return await fetch(path, { method, headers, body: body && JSON.stringify(body), signal });
+  } catch (error) {
+    if (signal?.aborted) throw error;
+    throw new Failure(0, "The service cannot be reached. Is it still running?");
+  }
+}
+
+async function read(response, signal) {
+  let answer = null;
+  try {
+    answer = JSON.parse(await response.text(), exactly);
+  } catch (error) {
+    if (signal?.aborted) throw error;
+  }
+  signal?.throwIfAborted();
+  if (response.ok && answer !== null) return answer;
+  throw new Failure(response.status, inWords(response.status, answer?.error));
+}
+
+// Ids may be integers of 64 bits, of which a number here keeps 53: those stay text, which the
+// service takes for the same id.
+function exactly(name, value, context) {
+  const rounded = Number.isInteger(value) && !Number.isSafeInteger(value);
+  return rounded && context ? context.source : value;
+}
+
+function inWords(status, said) {
+  if (status === 503) return "The service is busy. Try again in a moment.";
+  if (status >= 500) return "Something went wrong in the service. It has been logged there.";
+  if (said) return `The service says: ${said}.`;
+  return `The service gave an answer that cannot be read (status ${status}).`;
+}
+
+async function wantKey(refused) {
+  if (!declined) {
+    asking ??= openDialog(refused).finally(() => (asking = null));
+    const key = await asking;
+    if (key) {
+      sessionStorage.setItem(KEY, key);
+      return;
+    }
+    declined = true;
+  }
+  throw new Failure(401, "The service answers only with an API key.");
+}
+
+function openDialog(refused) {
+  const dialog = $("#key");
+  const input = $("#key-value");
+  if (refused) $("#key-note").textContent = "The key was not accepted. Check it and try again.";
+  dialog.classList.toggle("refused", refused);
+  input.value = "";
+  return new Promise((resolve) => {
+    let given = null;
+    $("form", dialog).onsubmit = (event) => {
+      event.preventDefault();
+      given = input.value.trim();
+      dialog.close();
+    };
+    $("button[type=button]", dialog).onclick = () => dialog.close();
+    dialog.onclose = () => resolve(given);
+    dialog.showModal();
+  });
+}
