@@ -43,7 +43,7 @@ class PublicLightGCN(nn.Module):
         entries = graph.adjacency.tocoo()
         places = torch.from_numpy(np.stack([entries.row, entries.col])).long()
         self.graph = torch.sparse_coo_tensor(
-            places, torch.from_numpy(entries.data), entries.shape
+            places, torch.from_numpy(entries.data), entries.shape, check_invariants=True
         ).coalesce()
 
     def loss(self, users: torch.Tensor, items: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
