@@ -17,16 +17,13 @@ from torch import nn
 from torch.nn import functional
 
 from benchmarks.measure import interleaved, median_ratio, report
-from benchmarks.training import endless
+from benchmarks.training import endless, stepper
 from mgformer.config import build_config
 from mgformer.data.catalog import open_dataset
 from mgformer.data.sampling import UnseenItems, num_batches
 from mgformer.data.splits import split_dataset
 from mgformer.graph.bipartite import Graph
-from mgformer.models.lightgcn import LightGCN
 from mgformer.training.memory import keep_freed_memory
-from mgformer.training.optim import build_optimizers
-from mgformer.training.options import TrainConfig
 
 BATCH, DIM, LAYERS, LR, L2 = 2048, 64, 3, 1e-3, 1e-4
 
@@ -74,21 +71,8 @@ def main() -> None:
     pairs = split_dataset(dataset, config.split, np.random.default_rng(0)).train
     graph, generator = Graph(pairs.matrix), torch.Generator().manual_seed(0)
 
-    ours = LightGCN(
-        LightGCN.Config(dim=DIM, num_layers=LAYERS, l2=L2), graph, np.random.default_rng(0)
-    )
-    our_optimizers = build_optimizers(ours, TrainConfig(lr=LR))
-    our_batches = endless(pairs, BATCH, np.random.default_rng(0))
-
-    def our_steps() -> None:
-        for _ in range(options.steps):
-            loss = ours.loss(next(our_batches), generator)
-            for optimizer in our_optimizers:
-                optimizer.zero_grad()
-            loss.backward()
-            for optimizer in our_optimizers:
-                optimizer.step()
-
+    model = {"name": "lightgcn", "dim": DIM, "num_layers": LAYERS, "l2": L2}
+    ours = {"model": model, "train": {"batch_size": BATCH, "lr": LR}}
     public = PublicLightGCN(graph)
     their_optimizer = torch.optim.Adam(public.parameters(), lr=LR)
     their_batches, unseen = (
@@ -105,7 +89,8 @@ def main() -> None:
             loss.backward()
             their_optimizer.step()
 
-    seconds = interleaved({"ours": our_steps, "public": their_steps}, options.repeats)
+    tasks = {"ours": stepper(build_config(ours), pairs, options.steps), "public": their_steps}
+    seconds = interleaved(tasks, options.repeats)
     steps = num_batches(pairs, BATCH)
     epochs = {name: median(times) / options.steps * steps for name, times in seconds.items()}
     ratio = median_ratio(seconds, "public", "ours")

@@ -28,6 +28,7 @@ from mgformer.data.splits import split_dataset
 from mgformer.graph.bipartite import Graph
 from mgformer.models import MODELS
 from mgformer.models.base import TrainableModel
+from mgformer.training.loop import step_on
 from mgformer.training.memory import keep_freed_memory
 from mgformer.training.optim import build_optimizers
 
@@ -122,12 +123,7 @@ def stepper(config: RunConfig, pairs: Interactions, steps: int) -> Callable[[], 
 
     def run() -> None:
         for _ in range(steps):
-            loss = model.loss(next(batches), generator)
-            for optimizer in optimizers:
-                optimizer.zero_grad()
-            loss.backward()
-            for optimizer in optimizers:
-                optimizer.step()
+            step_on(next(batches), model, optimizers, generator)
 
     return run
 

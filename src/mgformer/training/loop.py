@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from mgformer.data.interactions import Interactions
-from mgformer.data.sampling import num_batches, shuffled_batches
+from mgformer.data.sampling import Batch, num_batches, shuffled_batches
 from mgformer.errors import ConfigError
 from mgformer.models.base import TrainableModel
 from mgformer.progress import phase
@@ -96,16 +96,10 @@ def fit(
             model.train()
             model.on_epoch(shuffling)
             total = 0.0
-            for step, batch in enumerate(shuffled_batches(pairs, options.batch_size, shuffling)):
-                progress = (done.epochs * steps + step) / (options.epochs * steps)
+            for number, batch in enumerate(shuffled_batches(pairs, options.batch_size, shuffling)):
+                progress = (done.epochs * steps + number) / (options.epochs * steps)
                 set_learning_rate(optimizers, options, progress)
-                loss = model.loss(batch, generator)
-                for optimizer in optimizers:
-                    optimizer.zero_grad()
-                loss.backward()
-                for optimizer in optimizers:
-                    optimizer.step()
-                total += loss.item() * len(batch.users)
+                total += step_on(batch, model, optimizers, generator) * len(batch.users)
                 advance(1)
             done.epochs += 1
             entry: Entry = {"epoch": done.epochs, "loss": total / len(pairs)}
@@ -134,6 +128,22 @@ def fit(
         done.best_epoch = done.epochs
     model.eval()
     return done
+
+
+def step_on(
+    batch: Batch,
+    model: TrainableModel,
+    optimizers: Sequence[torch.optim.Optimizer],
+    generator: torch.Generator,
+) -> float:
+    """Make one step of training and return the loss before it."""
+    loss = model.loss(batch, generator)
+    for optimizer in optimizers:
+        optimizer.zero_grad()
+    loss.backward()
+    for optimizer in optimizers:
+        optimizer.step()
+    return loss.item()
 
 
 def _shown(entry: Entry) -> str:
