@@ -2,6 +2,7 @@
 
     MgformerError(ValueError)   the user's input is wrong; the command line exits with 2
       DataError                 a file, table, id or split
+        UnknownIdError          a user or an item that is not in the training data
       ConfigError               an option: unknown, of the wrong type, or impossible
       BundleError               a trained recommender on disk that cannot be used
 
@@ -19,6 +20,10 @@ class MgformerError(ValueError):
 
 class DataError(MgformerError):
     """A file, table, id or split cannot be used."""
+
+
+class UnknownIdError(DataError):
+    """A user or an item is not in the training data."""
 
 
 class ConfigError(MgformerError):

@@ -17,7 +17,7 @@ from mgformer.config import DEFAULT_MODEL, build_config
 from mgformer.data.catalog import open_dataset
 from mgformer.data.dataset import read_dataset
 from mgformer.data.ids import ExternalId, Ids
-from mgformer.errors import ConfigError, DataError
+from mgformer.errors import ConfigError, DataError, UnknownIdError
 from mgformer.pipeline import train
 from mgformer.ranking.scorers import DotScorer, Scorer
 from mgformer.ranking.topk import TopK, top_k
@@ -231,10 +231,7 @@ class Recommender:
         unknown = np.flatnonzero(numbers < 0)
         if len(unknown):
             more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
-            raise DataError(
-                _unknown("user", self.bundle.users, users[int(unknown[0])], more)
-                + " for somebody new give a history of items"
-            )
+            raise _unknown("user", self.bundle.users, users[int(unknown[0])], more)
         return numbers
 
     def candidate_numbers(self, items: Iterable[ExternalId]) -> NDArray[np.int32]:
@@ -302,7 +299,7 @@ class Recommender:
     def _number_of_item(self, item: ExternalId) -> int:
         number = int(self.bundle.items.encode([item])[0])
         if number < 0:
-            raise DataError(_unknown("item", self.bundle.items, item))
+            raise _unknown("item", self.bundle.items, item)
         return number
 
     def _named(self, items: NDArray[np.integer]) -> pl.DataFrame:
@@ -347,12 +344,12 @@ def _highest(
     return order, scores[order]
 
 
-def _unknown(kind: str, ids: Ids, asked: ExternalId, more: str = "") -> str:
+def _unknown(kind: str, ids: Ids, asked: ExternalId, more: str = "") -> UnknownIdError:
     close = ids.closest(asked)
-    hint = f" did you mean {', '.join(close)}?" if close else ""
-    return (
+    hint = f"; did you mean {', '.join(close)}?" if close else ""
+    return UnknownIdError(
         f"unknown {kind} {str(asked)!r}{more}: not among the {len(ids):,} {kind}s"
-        f" of the training data;{hint}"
+        f" of the training data{hint}"
     )
 
 

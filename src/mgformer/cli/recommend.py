@@ -10,7 +10,7 @@ import typer
 from numpy.typing import NDArray
 
 from mgformer.cli.console import err, out, print_json, print_table, working
-from mgformer.errors import ConfigError, DataError
+from mgformer.errors import ConfigError, DataError, UnknownIdError
 from mgformer.lists import check_target, write_lists, write_whole
 from mgformer.recommender import Answer, Recommender
 
@@ -60,8 +60,11 @@ def command(
             answers = [_for_history(recommender, history, k, items, not with_seen)]
         else:
             wanted = _wanted_users(recommender, user, users, everyone)
-            if target is not None:
+            try:
                 numbers = recommender.numbers_of(wanted)
+            except UnknownIdError as error:
+                raise DataError(f"{error}; for somebody new: --history item1,item2,…") from None
+            if target is not None:
                 write_lists(
                     recommender, numbers, k, target, candidates=choice, exclude_seen=not with_seen
                 )

@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, model_v
 from starlette.exceptions import HTTPException
 
 from mgformer.data.ids import ExternalId
-from mgformer.errors import MgformerError
+from mgformer.errors import MgformerError, UnknownIdError
 from mgformer.recommender import Answer, Recommender
 from mgformer.serving.engine import Engine, Overloaded, Question
 from mgformer.serving.limits import Gate, Limits
@@ -354,7 +354,7 @@ def _handle_failures(app: FastAPI) -> None:
 
     @app.exception_handler(MgformerError)
     async def unknown(request: Request, error: MgformerError) -> Response:
-        return failure(404 if str(error).startswith("unknown ") else 422, str(error))
+        return failure(404 if isinstance(error, UnknownIdError) else 422, str(error))
 
     @app.exception_handler(Overloaded)
     async def overloaded(request: Request, error: Overloaded) -> Response:
