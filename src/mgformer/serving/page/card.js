@@ -4,6 +4,7 @@ import { $, el, figure } from "./dom.js";
 
 export function showCard(card) {
   const text = (value) => (typeof value === "number" ? value.toLocaleString("en") : value);
+  const { library } = card;
   const facts = {
     Model: card.model,
     Dataset: card.dataset,
@@ -14,7 +15,7 @@ export function showCard(card) {
     Items: text(card.num_items),
     Epochs: card.epochs ? text(card.epochs) : null,
     "Trained in": card.seconds?.train === undefined ? null : `${figure(card.seconds.train)} s`,
-    Library: card.library && `mgformer ${card.library}`,
+    Library: library && `mgformer ${library}`,
     Commit: card.commit && el("code", {}, card.commit),
     Bundle: card.bundle && el("code", {}, card.bundle),
   };
