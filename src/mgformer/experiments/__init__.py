@@ -1,0 +1,1 @@
+"""Runs beside runs: compared, tuned, reproduced from the paper, reported."""
