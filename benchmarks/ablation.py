@@ -12,10 +12,11 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.documents import ROOT, write_block
 from benchmarks.presets import mean
-from benchmarks.runs import ROOT, ensure, record_of
-from mgformer.bundle import load_bundle
+from mgformer.cli.console import working
 from mgformer.config import build_config, read_config, with_settings
+from mgformer.experiments.runs import Run, ensure, find
 from mgformer.ranking.significance import paired_test
 
 PRESET = "amazon-beauty/mgformer"
@@ -50,7 +51,6 @@ VARIANTS = {
     "scores: cosine": ["score.kind=cosine"],
     "scores: cosine × deg^γ": ["score.kind=degree"],
 }
-BEGIN, END = "<!-- ablation: begin -->", "<!-- ablation: end -->"
 
 
 def main() -> None:
@@ -64,11 +64,9 @@ def main() -> None:
     for name in options.only:
         for seed in options.seeds:
             config = build_config(with_settings({**preset, "seed": seed}, VARIANTS[name]))
-            ensure(config, place(options.runs, name) / f"seed-{seed}")
-    document = ROOT / "docs" / "method.md"
-    before, _, rest = document.read_text().partition(BEGIN)
-    _, _, after = rest.partition(END)
-    document.write_text(f"{before}{BEGIN}\n{table(options.runs)}{END}{after}")
+            with working():
+                ensure(config, place(options.runs, name) / f"seed-{seed}")
+    write_block(ROOT / "docs" / "method.md", "ablation", table(options.runs))
 
 
 def place(runs: Path, name: str) -> Path:
@@ -86,9 +84,9 @@ def table(runs: Path) -> str:
         "|---|---|---|---|---|---|",
     ]
     for name, found in folders.items():
-        records = [record for folder in found.values() if (record := record_of(folder))]
-        if not records:
+        if not found:
             continue
+        records = [run.record for run in found.values()]
         figures = [
             f"{mean(records, part, 'recall@20'):.4f} / {mean(records, part, 'ndcg@20'):.4f}"
             for part in ("valid", "test")
@@ -100,19 +98,19 @@ def table(runs: Path) -> str:
     return "\n".join([*rows, ""])
 
 
-def runs_of(folder: Path) -> dict[int, Path]:
+def runs_of(folder: Path) -> dict[int, Run]:
     """Return the finished runs of a variant by seed."""
-    found = {int(p.name.removeprefix("seed-")): p for p in folder.glob("seed-*")}
-    return {seed: path for seed, path in sorted(found.items()) if record_of(path)}
+    found = {int(p.name.removeprefix("seed-")): find(p) for p in folder.glob("seed-*")}
+    return {seed: run for seed, run in sorted(found.items()) if run}
 
 
-def p_value(base: dict[int, Path], other: dict[int, Path]) -> str:
+def p_value(base: dict[int, Run], other: dict[int, Run]) -> str:
     """Return the p-value over the test users of the seeds that both have."""
     seeds = sorted(base.keys() & other.keys())
     if not seeds:
         return "–"
     ours, theirs = (
-        np.concatenate([load_bundle(side[s]).per_user["ndcg@20"].to_numpy() for s in seeds])
+        np.concatenate([side[seed].per_user["ndcg@20"].to_numpy() for seed in seeds])
         for side in (base, other)
     )
     return f"{paired_test(ours, theirs).p_value:.1g}"

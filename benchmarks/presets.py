@@ -10,8 +10,10 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from benchmarks.runs import ROOT, ensure, record_of
+from benchmarks.documents import ROOT
+from mgformer.cli.console import working
 from mgformer.config import build_config, read_config
+from mgformer.experiments.runs import ensure, find
 
 # Recall@20, NDCG@20, and who says so. LightGCN split:
 PUBLISHED = {
@@ -26,6 +28,12 @@ PUBLISHED = {
     # The paper's split:
     "amazon-beauty/mgformer": (0.1531, 0.0748, "MGFormer paper"),
     "amazon-beauty/mgformer-paper": (0.1531, 0.0748, "MGFormer paper"),
+    "amazon-beauty/bprmf": (0.1153, 0.0534, "MGFormer paper"),
+    "amazon-beauty/lightgcn": (0.1201, 0.0581, "MGFormer paper"),
+    "amazon-beauty/sgl": (0.1228, 0.0644, "MGFormer paper"),
+    "amazon-beauty/gotnet": (0.1309, 0.0650, "MGFormer paper"),
+    "amazon-beauty/simgcl": (0.1367, 0.0682, "MGFormer paper"),
+    "amazon-beauty/gformer": (0.1362, 0.0671, "MGFormer paper"),
     "amazon-beauty/directau": (0.1465, 0.0710, "MGFormer paper"),
     "yelp2018/mgformer": (0.1051, 0.0668, "MGFormer paper"),
     "yelp2018/mgformer-paper": (0.1051, 0.0668, "MGFormer paper"),
@@ -56,9 +64,10 @@ def main() -> None:
     for name in options.only:
         for seed in options.seeds:
             config = build_config({**read_config(presets[name]), "seed": seed})
-            ensure(config, options.runs / name / f"seed-{seed}")
+            with working():
+                ensure(config, options.runs / name / f"seed-{seed}")
     found = {
-        name: [r for p in sorted((options.runs / name).glob("seed-*")) if (r := record_of(p))]
+        name: [run.record for p in sorted((options.runs / name).glob("seed-*")) if (run := find(p))]
         for name in presets
     }
     known = {name: records for name, records in found.items() if records}

@@ -17,8 +17,8 @@ import numpy as np
 import polars as pl
 import torch
 
+from benchmarks.documents import ROOT
 from benchmarks.measure import interleaved, median_ratio, report
-from benchmarks.runs import ROOT
 from mgformer.config import RunConfig, build_config, read_config, with_settings
 from mgformer.data.catalog import open_dataset
 from mgformer.data.ids import Ids

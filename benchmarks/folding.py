@@ -1,0 +1,102 @@
+"""Users the model has never seen: how much of a trained user's quality folding in reaches.
+
+    python -m benchmarks.folding [--runs runs/folding] [--only amazon-beauty/mgformer …]
+
+A tenth of the users is held out whole, another for validation. Each is known by half of the items,
+and the other half is to be found. "folded in" is a model that was trained without them; "trained"
+is the same model, trained on their known halves as well. Runs that are there already are not
+repeated; the table of docs/serving.md is generated from the run folders.
+"""
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.documents import ROOT, write_block
+from mgformer.cli.console import working
+from mgformer.config import RunConfig, build_config, read_config
+from mgformer.data.catalog import open_dataset
+from mgformer.data.dataset import Dataset
+from mgformer.data.splits import split_dataset
+from mgformer.experiments.runs import Run, ensure, find
+
+HELD_OUT = {"kind": "users", "valid": 0.1, "test": 0.1, "history": 0.5}
+FLOOR = "popularity"
+METRICS = ("recall@20", "ndcg@20")
+
+
+def main() -> None:
+    """Train what is missing of what is asked for, then write the table of all there is."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--runs", type=Path, default=Path("runs/folding"))
+    parser.add_argument("--only", nargs="*", default=[], help="dataset/model; default: none")
+    options = parser.parse_args()
+    for name in options.only:
+        with working():
+            train_both(name, options.runs / name)
+    write_block(ROOT / "docs" / "serving.md", "folding", table(options.runs))
+
+
+def train_both(name: str, folder: Path) -> None:
+    """Train a preset without the users held out, and with the items they are known by."""
+    dataset, _, model = name.partition("/")
+    path = ROOT / "configs" / dataset / f"{model}.toml"
+    raw = read_config(path) if path.exists() else {"dataset": dataset, "model": {"name": model}}
+    without = build_config({**raw, "split": HELD_OUT})
+    ensure(without, folder / "folded")
+    whole = open_dataset(dataset, without.data)
+    ensure(
+        build_config({**raw, "split": {"kind": "given"}}),
+        folder / "trained",
+        with_histories(whole, without),
+    )
+
+
+def with_histories(dataset: Dataset, config: RunConfig) -> Dataset:
+    """Return the data with the parts of the split, what held-out users are known by in train."""
+    split_rng, _ = np.random.default_rng(config.seed).spawn(2)
+    split = split_dataset(dataset, config.split, split_rng)
+    assert split.history is not None
+    train = split.train.union(split.history)
+    return replace(dataset, parts={"train": train, "valid": split.valid, "test": split.test})
+
+
+def table(runs: Path) -> str:
+    """Return a row for every model that was run both ways, and a line on how."""
+    rows = [
+        "| model | folded in, Recall@20 / NDCG@20 | trained | ratio | popularity |",
+        "|---|---|---|---|---|",
+    ]
+    notes = []
+    for place in sorted(runs.glob("*/*")):
+        folded, trained = find(place / "folded"), find(place / "trained")
+        floor = find(place.parent / FLOOR / "folded")
+        if folded is None or trained is None or floor is None or place.name == FLOOR:
+            continue
+        name = f"{place.parent.name}/{place.name}"
+        ratios = [figure(folded, metric) / figure(trained, metric) for metric in METRICS]
+        rows.append(
+            f"| {name} | {figures(folded)} | {figures(trained)}"
+            f" | {ratios[0]:.3f} / {ratios[1]:.3f} | {figures(floor)} |"
+        )
+        notes.append(f"{name} {said(folded.record)}")
+    return "\n".join([*rows, "", "Runs: " + "; ".join(notes) + ".", ""])
+
+
+def figure(run: Run, metric: str) -> float:
+    return run.record["test"][metric]
+
+
+def figures(run: Run) -> str:
+    return " / ".join(f"{figure(run, metric):.4f}" for metric in METRICS)
+
+
+def said(record: dict[str, Any]) -> str:
+    return f"({record['fingerprint']}, seed {record['seed']}, commit {record['commit']})"
+
+
+if __name__ == "__main__":
+    main()
