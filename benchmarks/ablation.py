@@ -2,8 +2,8 @@
 
     python -m benchmarks.ablation [--runs runs] [--only "attention off" …] [--seeds 0]
 
-Runs that are there already are not repeated; the table of docs/method.md is generated from the run
-folders. p is of a paired t-test over test users, all seeds together, against the preset as it is.
+With --only, those variants are trained; runs that are there already are not repeated. Without, the
+table of docs/method.md is generated from the run folders. p is of a paired t-test over test users, all seeds together, against the preset as it is.
 """
 
 import argparse
@@ -54,7 +54,7 @@ VARIANTS = {
 
 
 def main() -> None:
-    """Train what is missing of what is asked for, then write the table of all there is."""
+    """Train what is asked for, or write the table of all there is."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=Path, default=Path("runs"))
     parser.add_argument("--only", nargs="*", default=[], choices=VARIANTS)
@@ -66,7 +66,8 @@ def main() -> None:
             config = build_config(with_settings({**preset, "seed": seed}, VARIANTS[name]))
             with working():
                 ensure(config, place(options.runs, name) / f"seed-{seed}")
-    write_block(ROOT / "docs" / "method.md", "ablation", table(options.runs))
+    if not options.only:
+        write_block(ROOT / "docs" / "method.md", "ablation", table(options.runs))
 
 
 def place(runs: Path, name: str) -> Path:

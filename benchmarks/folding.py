@@ -4,8 +4,9 @@
 
 A tenth of the users is held out whole, another for validation. Each is known by half of the items,
 and the other half is to be found. "folded in" is a model that was trained without them; "trained"
-is the same model, trained on their known halves as well. Runs that are there already are not
-repeated; the table of docs/serving.md is generated from the run folders.
+is the same model, trained on their known halves as well. With --only, those presets are trained;
+runs that are there already are not repeated. Without, the table of docs/serving.md is generated
+from the run folders.
 """
 
 import argparse
@@ -29,7 +30,7 @@ METRICS = ("recall@20", "ndcg@20")
 
 
 def main() -> None:
-    """Train what is missing of what is asked for, then write the table of all there is."""
+    """Train what is asked for, or write the table of all there is."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=Path, default=Path("runs/folding"))
     parser.add_argument("--only", nargs="*", default=[], help="dataset/model; default: none")
@@ -37,7 +38,8 @@ def main() -> None:
     for name in options.only:
         with working():
             train_both(name, options.runs / name)
-    write_block(ROOT / "docs" / "serving.md", "folding", table(options.runs))
+    if not options.only:
+        write_block(ROOT / "docs" / "serving.md", "folding", table(options.runs))
 
 
 def train_both(name: str, folder: Path) -> None:

@@ -2,10 +2,12 @@
 
     python -m benchmarks.presets [--runs runs/presets] [--only gowalla/gfcf …] [--seeds 0 1 2]
 
-Runs that are there already are not repeated; docs/results.md is generated from the run folders.
+With --only, those presets are trained; runs that are there already are not repeated. Without,
+docs/results.md and what the presets say to expect are generated from the run folders.
 """
 
 import argparse
+import re
 import statistics
 from pathlib import Path
 from typing import Any
@@ -38,6 +40,9 @@ PUBLISHED = {
     "yelp2018/mgformer": (0.1051, 0.0668, "MGFormer paper"),
     "yelp2018/mgformer-paper": (0.1051, 0.0668, "MGFormer paper"),
 }
+EXPECT = re.compile(
+    r"^# Expect: (not measured yet|test Recall@20 [\d.]+\d, NDCG@20 [\d.]+\d)", re.M
+)
 HEAD = """# Results
 
 Generated from run folders by `python -m benchmarks.presets`; none of our figures is typed. Options
@@ -54,7 +59,7 @@ chose hyper-parameters or epochs on the test set.
 
 
 def main() -> None:
-    """Train what is missing of what is asked for, then write the table of all there is."""
+    """Train what is asked for, or write up all there is."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=Path, default=Path("runs/presets"))
     parser.add_argument("--only", nargs="*", default=[], help="dataset/model; default: none")
@@ -66,12 +71,26 @@ def main() -> None:
             config = build_config({**read_config(presets[name]), "seed": seed})
             with working():
                 ensure(config, options.runs / name / f"seed-{seed}")
+    if options.only:
+        return
     found = {
         name: [run.record for p in sorted((options.runs / name).glob("seed-*")) if (run := find(p))]
         for name in presets
     }
     known = {name: records for name, records in found.items() if records}
     (ROOT / "docs" / "results.md").write_text(HEAD + table(known))
+    for name, records in known.items():
+        expect(presets[name], records)
+
+
+def expect(preset: Path, records: list[dict[str, Any]]) -> None:
+    """Let a preset say the result that its runs had."""
+    recall, ndcg = (mean(records, "test", f"{metric}@20") for metric in ("recall", "ndcg"))
+    said = f"# Expect: test Recall@20 {recall:.4f}, NDCG@20 {ndcg:.4f}"
+    text, found = EXPECT.subn(said, preset.read_text())
+    if found != 1:
+        raise ValueError(f"{preset}: {found} lines say what to expect; one should")
+    preset.write_text(text)
 
 
 def mean(records: list[dict[str, Any]], part: str, metric: str) -> float:

@@ -112,6 +112,18 @@ def test_sgl_matches_the_loop(view, graph):
     assert_same(model, expected)
 
 
+def test_sgl_within_the_batch_matches_the_loop(graph):
+    options = {"dropped": 0.4, "contrast_weight": 0.7, "temperature": 0.5, "candidates": "batch"}
+    model = build(SGL, graph, num_layers=2, **options)
+    negatives = model.unseen.draw(BATCH.users, 1, seeded())
+    z = mean_of_powers(dense(graph), model.embeddings, 2)
+    expected = bpr_loop(z, model.embeddings, negatives, 0.1)
+    one, other = view_means(model)
+    for nodes in (BATCH.users.unique(), NUM_USERS + BATCH.items.unique()):
+        expected = expected + 0.7 * oracles.info_nce(one[nodes], other[nodes], other[nodes], 0.5)
+    assert_same(model, expected)
+
+
 def test_sgl_with_nothing_dropped_sees_the_graph(graph):
     model = build(SGL, graph, dropped=0.0)
     for view in model.views:

@@ -16,7 +16,7 @@ from torch import Tensor
 from mgformer.data.sampling import Batch, UnseenItems
 from mgformer.graph.bipartite import Graph
 from mgformer.models.base import ModelConfig, TrainableModel
-from mgformer.nn.losses import bpr, l2_of_rows
+from mgformer.nn.losses import bpr, info_nce, l2_of_rows
 from mgformer.nn.propagation import Propagation, places_of
 from mgformer.nn.tables import drawn_table
 from mgformer.ranking.scorers import DotScorer
@@ -86,3 +86,12 @@ class LightGCN(TrainableModel):
         with torch.no_grad():
             z = self.encode()
         return DotScorer(z[: self.num_users].clone(), z[self.num_users :].clone())
+
+
+def contrast_within(triple: Triple, one: Tensor, other: Tensor, temperature: float) -> Tensor:
+    """Return InfoNCE of two views [q, d] among the batch's different users, and its items."""
+    total = torch.zeros((), dtype=one.dtype)
+    for places in (triple.users, triple.items):
+        rows = places.unique()
+        total = total + info_nce(one[rows], other[rows], temperature)
+    return total

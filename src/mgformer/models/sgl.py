@@ -1,7 +1,8 @@
 """SGL (Wu et al., SIGIR 2021, arXiv:2010.10783): LightGCN that agrees with itself on thin graphs.
 
 Two views of the graph are drawn for every epoch. A node's embedding in the first is to be told
-apart among those of all users, or of all items, in the second, as in the authors' SGL-Torch.
+apart among those of all users, or of all items, in the second, as in the authors' SGL-Torch; or
+among those of the batch.
 
 Shapes: N nodes (users, then items), d channels; q nodes of a batch.
 """
@@ -17,7 +18,7 @@ from mgformer.data.sampling import Batch
 from mgformer.graph.bipartite import Graph
 from mgformer.graph.thinning import Thinning
 from mgformer.models.base import ModelConfig
-from mgformer.models.lightgcn import LightGCN, Triple
+from mgformer.models.lightgcn import LightGCN, Triple, contrast_within
 from mgformer.nn.losses import info_nce
 from mgformer.nn.propagation import Propagation, mean_of_layers
 
@@ -41,6 +42,9 @@ class SGL(LightGCN):
         """λ₁, weight of the agreement of the views."""
         temperature: PositiveFloat = 0.2
         """τ."""
+        candidates: Literal["all", "batch"] = "all"
+        """Among whom a node is to be told apart: all users or items, as in the authors' code, or
+        those of the batch, as in SELFRec's, at a cost that does not grow with the graph."""
 
     config: Config
 
@@ -65,12 +69,15 @@ class SGL(LightGCN):
         return ranking + self.config.contrast_weight * self.contrast(triple)
 
     def contrast(self, triple: Triple) -> Tensor:
-        """Return InfoNCE of the batch's users against all users, and of its items against all."""
+        """Return InfoNCE of the two views, of the batch's users and of its items."""
         first, second = self.views
+        temperature = self.config.temperature
         one = mean_of_layers(first, self.embeddings, triple.nodes)  # [q, d]
+        if self.config.candidates == "batch":
+            other = mean_of_layers(second, self.embeddings, triple.nodes)
+            return contrast_within(triple, one, other, temperature)
         other = mean_of_layers(second, self.embeddings)  # [N, d]
         sides = other[: self.num_users], other[self.num_users :]
-        temperature = self.config.temperature
         return sum(
             (
                 info_nce(one[places], other[triple.nodes[places]], temperature, candidates=side)

@@ -16,8 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from mgformer.data.sampling import Batch
-from mgformer.models.lightgcn import LightGCN, Triple
-from mgformer.nn.losses import info_nce
+from mgformer.models.lightgcn import LightGCN, contrast_within
 
 
 class SimGCL(LightGCN):
@@ -94,15 +93,8 @@ class SimGCL(LightGCN):
             )
             views = one, other
         ranking = self.ranking_loss(triple, z)
-        return ranking + self.config.contrast_weight * self.contrast(triple, *views)
-
-    def contrast(self, triple: Triple, one: Tensor, other: Tensor) -> Tensor:
-        """Return InfoNCE among the batch's different users, and among its different items."""
-        total = torch.zeros(())
-        for places in (triple.users, triple.items):
-            rows = places.unique()
-            total = total + info_nce(one[rows], other[rows], self.config.temperature)
-        return total
+        contrast = contrast_within(triple, *views, self.config.temperature)
+        return ranking + self.config.contrast_weight * contrast
 
 
 def shifted(x: Tensor, length: float, generator: torch.Generator) -> Tensor:
