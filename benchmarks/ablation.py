@@ -3,7 +3,8 @@
     python -m benchmarks.ablation [--runs runs] [--only "attention off" …] [--seeds 0]
 
 With --only, those variants are trained; runs that are there already are not repeated. Without, the
-table of docs/method.md is generated from the run folders. p is of a paired t-test over test users, all seeds together, against the preset as it is.
+table of docs/method.md is generated from the run folders. p is of a paired t-test over test users,
+all seeds together, against the preset as it is.
 """
 
 import argparse
