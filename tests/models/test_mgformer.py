@@ -209,6 +209,7 @@ def test_a_step_touches_its_batch_and_their_neighbours_only(random_graph):
     graph = random_graph(200, 100, density=0.05)
     for form, options, bound in [
         ("neighbors", {}, 4 * 6), ("kernel", {"key_sample": 10}, 4 + 10),
+        ("softmax", {"key_sample": 10}, 4 + 10),
     ]:  # fmt: skip
         model = build(graph, form, **options)
         model.sparse_gradients = True

@@ -118,8 +118,8 @@ class MGFormer(TrainableModel):
         query_init: Literal["structure", "xavier"] = "structure"
         """W_Q, W_K of `kernel` at the start: reading the encodings only, or at random."""
         key_sample: PositiveInt | None = None
-        """Keys drawn for each training step, with `kernel`; all nodes if not given. Without
-        training all nodes are keys."""
+        """Keys drawn for each training step, with `kernel` and `softmax`; all nodes if not given.
+        Without training all nodes are keys."""
         uniformity_weight: NonNegativeFloat = 1.0
         """λ of the loss."""
         uniformity_t: float = Field(2.0, gt=0, le=20)
@@ -257,7 +257,7 @@ def _layer(
     # A cosine of encodings reaches the logits times the sharpness, m^(-1/2) being made up for.
     scale = math.sqrt(config.sharpness) * (channels // heads) ** 0.25 / config.encoding_scale
     start = (config.dim, scale) if config.query_init == "structure" else None
-    shared = Heads(channels, heads, graph.num_nodes, start, angles)
+    shared = Heads(channels, heads, graph.num_nodes, start, angles, config.key_sample)
     if config.attention == "softmax":
         return ExactAttention(shared, rng)
     return KernelAttention(
@@ -265,7 +265,6 @@ def _layer(
         rng,
         features=config.features,
         num_features=config.num_features or channels // heads,
-        key_sample=config.key_sample,
         edges=graph.adjacency if config.mask == "adjacency" else None,
     )
 
@@ -308,5 +307,5 @@ def _check(config: MGFormer.Config) -> None:
         )
     if config.redraw and (form != "kernel" or FEATURE_MAPS[config.features].project is None):
         raise ValueError("redraw needs attention = kernel and random features")
-    if config.key_sample is not None and form != "kernel":
-        raise ValueError(f"key_sample needs attention = kernel, and attention is {form}")
+    if config.key_sample is not None and form not in ("kernel", "softmax"):
+        raise ValueError(f"key_sample needs attention = kernel or softmax, and it is {form}")

@@ -79,6 +79,8 @@ class Heads(NamedTuple):
     None: Xavier's uniform numbers."""
     angles: DegreeAngles | None
     """Of the sine mask, if there is one."""
+    key_sample: int | None = None
+    """Keys drawn for a training step; None: all nodes."""
 
 
 class QueryKeyAttention(Attention):
@@ -86,7 +88,7 @@ class QueryKeyAttention(Attention):
 
     def __init__(self, heads: Heads, rng: np.random.Generator) -> None:
         super().__init__()
-        channels, self.num_heads, self.num_nodes, start, self.angles = heads
+        channels, self.num_heads, self.num_nodes, start, self.angles, self.key_sample = heads
         if start is None:
             bound = math.sqrt(6 / (2 * channels))
             drawn = rng.uniform(-bound, bound, size=(2, channels, channels))
@@ -97,8 +99,11 @@ class QueryKeyAttention(Attention):
         self.w_query, self.w_key = nn.Parameter(w_query.clone()), nn.Parameter(w_key.clone())
 
     def reach(self, wanted: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
-        everybody = torch.arange(self.num_nodes)
-        return everybody, everybody
+        if self.key_sample is None or generator is None or self.key_sample >= self.num_nodes:
+            everybody = torch.arange(self.num_nodes)
+            return everybody, everybody
+        keys = torch.randint(self.num_nodes, (self.key_sample,), generator=generator).unique()
+        return torch.cat([wanted, keys]).unique(), keys
 
     def forward(self, x: Tensor, known: Tensor, keys: Tensor, wanted: Tensor) -> Tensor:
         of_queries = x[torch.searchsorted(known, wanted)]
@@ -133,7 +138,7 @@ class QueryKeyAttention(Attention):
 
 
 class ExactAttention(QueryKeyAttention):
-    """Softmax over all pairs, O(q·N): for small graphs."""
+    """Softmax over all pairs, O(q·N): for small graphs, or with few keys drawn."""
 
     def attend(
         self,
@@ -158,7 +163,6 @@ class KernelAttention(QueryKeyAttention):
         *,
         features: str,
         num_features: int,
-        key_sample: int | None,
         edges: sp.csr_array | None,
     ) -> None:
         """Build the layer.
@@ -168,12 +172,11 @@ class KernelAttention(QueryKeyAttention):
             rng: Source of all that is drawn.
             features: Name of the feature map.
             num_features: F, of each head.
-            key_sample: Keys drawn for a training step; None: all nodes.
             edges: [N, N] whose pattern is the mask, if it is the adjacency.
         """
         super().__init__(heads, rng)
         self.map, self.edges = FEATURE_MAPS[features], edges
-        self.key_sample, self.num_features = key_sample, num_features
+        self.num_features = num_features
         # Random features are kept in checkpoints: they may have been drawn anew since the start.
         drawn = (heads.num_heads, num_features, heads.channels // heads.num_heads)
         self.projections = nn.Buffer(torch.zeros(drawn)) if self.map.project else None
@@ -190,10 +193,7 @@ class KernelAttention(QueryKeyAttention):
             neighbors = torch.from_numpy(self.edges[wanted.numpy()].indices).long()
             known = torch.cat([wanted, neighbors]).unique()
             return known, known
-        if self.key_sample is None or generator is None or self.key_sample >= self.num_nodes:
-            return super().reach(wanted, generator)
-        keys = torch.randint(self.num_nodes, (self.key_sample,), generator=generator).unique()
-        return torch.cat([wanted, keys]).unique(), keys
+        return super().reach(wanted, generator)
 
     def attend(
         self,
