@@ -5,33 +5,13 @@ import json
 import platform
 import resource
 import threading
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import numpy as np
 import polars as pl
 import torch
-
-
-def interleaved(tasks: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, list[float]]:
-    """Run every task once per round and return the seconds of each; a first round warms up."""
-    seconds: dict[str, list[float]] = {name: [] for name in tasks}
-    for number in range(repeats + 1):
-        for name, task in tasks.items():
-            gc.collect()
-            start = time.perf_counter()
-            task()
-            if number:
-                seconds[name].append(time.perf_counter() - start)
-    return seconds
-
-
-def median_ratio(seconds: Mapping[str, list[float]], ours: str, theirs: str) -> float:
-    """Return the median over rounds of the ratio within a round: a noisy minute hits both."""
-    return median(a / b for a, b in zip(seconds[ours], seconds[theirs], strict=True))
 
 
 def peak_memory_mb(task: Callable[[], object]) -> float:

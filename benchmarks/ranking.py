@@ -15,10 +15,11 @@ import scipy.sparse as sp
 import torch
 from implicit.cpu.topk import topk as implicit_topk
 
-from benchmarks.measure import interleaved, median_ratio, peak_memory_mb, report
+from benchmarks.measure import peak_memory_mb, report
 from mgformer.data import catalog
 from mgformer.data.ids import Ids
 from mgformer.data.interactions import Interactions
+from mgformer.experiments.timing import interleaved, median_ratio
 from mgformer.ranking.evaluation import EvaluationConfig, evaluate
 from mgformer.ranking.scorers import DotScorer
 from mgformer.ranking.topk import MAX_USERS, top_k

@@ -14,8 +14,9 @@ from statistics import median
 import numpy as np
 import polars as pl
 
-from benchmarks.measure import interleaved, median_ratio, report
+from benchmarks.measure import report
 from mgformer.data.dataset import read_dataset
+from mgformer.experiments.timing import interleaved, median_ratio
 
 NUM_USERS, NUM_ITEMS = 500_000, 100_000
 

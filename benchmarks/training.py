@@ -9,28 +9,21 @@ touches only the rows of a step.
 """
 
 import argparse
-from collections.abc import Callable, Iterator
 from statistics import median
-from typing import Any
 
 import numpy as np
 import polars as pl
-import torch
 
 from benchmarks.documents import ROOT
-from benchmarks.measure import interleaved, median_ratio, report
-from mgformer.config import RunConfig, build_config, read_config, with_settings
+from benchmarks.measure import report
+from mgformer.config import build_config, read_config, with_settings
 from mgformer.data.catalog import open_dataset
 from mgformer.data.ids import Ids
 from mgformer.data.interactions import Interactions
-from mgformer.data.sampling import Batch, num_batches, shuffled_batches
+from mgformer.data.sampling import num_batches
 from mgformer.data.splits import split_dataset
-from mgformer.graph.bipartite import Graph
-from mgformer.models import MODELS
-from mgformer.models.base import TrainableModel
-from mgformer.training.loop import step_on
+from mgformer.experiments.timing import interleaved, median_ratio, stepper
 from mgformer.training.memory import keep_freed_memory
-from mgformer.training.optim import build_optimizers
 
 KERNEL = [
     "model.attention=kernel",
@@ -109,29 +102,6 @@ def growth(sizes: list[int], steps: int, repeats: int) -> None:
         for name in tasks
     ]
     report("growth", rows, {"milliseconds": milliseconds, "ratios": ratios})
-
-
-def stepper(config: RunConfig, pairs: Interactions, steps: int) -> Callable[[], None]:
-    """Return what makes so many steps of training, going on where it stopped."""
-    rng = np.random.default_rng(0)
-    model: Any = MODELS[config.model_name](config.model, Graph(pairs.matrix), rng)
-    assert isinstance(model, TrainableModel)
-    optimizers = build_optimizers(model, config.train)
-    generator = torch.Generator().manual_seed(0)
-    batches = endless(pairs, config.train.batch_size, rng)
-    model.train()
-
-    def run() -> None:
-        for _ in range(steps):
-            step_on(next(batches), model, optimizers, generator)
-
-    return run
-
-
-def endless(pairs: Interactions, batch_size: int, rng: np.random.Generator) -> Iterator[Batch]:
-    """Yield batches of one epoch after another."""
-    while True:
-        yield from shuffled_batches(pairs, batch_size, rng)
 
 
 def generated(num_nodes: int) -> Interactions:

@@ -57,7 +57,7 @@ def slow_cost(h, centroids):
 def slow_side(side, h):
     """Ĥ, ⟨π, D⟩ and the centroids that nodes attend to."""
     config, centroids = side.config, side.centroids
-    cost = slow_cost(h, centroids)
+    cost = slow_cost(h if config.attract else h.detach(), centroids)
     plan = torch.from_numpy(slow_plan(cost.detach().numpy(), config.epsilon, config.num_rounds))
     total = sum(plan[u, k] * cost[u, k] for u in range(len(h)) for k in range(len(centroids)))
     if config.clustering == "kmeans":
@@ -120,6 +120,7 @@ FORMS = [
     {"num_heads": 3, "combine": "concat"},
     {"num_layers": 1, "attention_weight": 1.3, "num_centroids": 50, "num_negatives": 3},
     {"num_centroids": 1, "epsilon": 0.5, "num_rounds": 3},
+    {"attract": True, "clustering": "kmeans"},
 ]
 forms = pytest.mark.parametrize("options", FORMS)
 

@@ -13,6 +13,7 @@ its references lead to Sinkhorn's algorithm. All below is open there, and was de
     centroids   parameters, which start as random nodes and are trained by ⟨π, D⟩ with the plan π
                 held fixed, which is the exact gradient at the optimum; or a step of k-means from
                 the centroids before. No projection before the cost: it would be trained to zero.
+                Nodes are not trained by ⟨π, D⟩ (see `attract`).
     attention   Ĥ = softmax(H W_Q (C W_K)ᵀ / √(d/h)) C W_V, with h heads, within a side.
     result      Z = H + β Ĥ, or both side by side, with H of LightGCN.
     loss        BPR on Z, L2 on X, and λ_c (⟨π, D⟩ of users + ⟨π, D⟩ of items).
@@ -62,6 +63,10 @@ class GOTNet(LightGCN):
         """Z = H + β Ĥ, or [H, β Ĥ], which adds the products of the two."""
         transport_weight: NonNegativeFloat = 0.01
         """λ_c, weight of the distance to the centroids."""
+        attract: bool = False
+        """Whether the distance moves the nodes too, and not only the centroids. It reaches all
+        nodes in every step, and Adam makes steps of full length of however small a gradient:
+        nodes are then drawn to the centroids faster than the batches can tell them apart."""
 
         @model_validator(mode="after")
         def _possible(self) -> "GOTNet.Config":
@@ -143,7 +148,8 @@ class Side(nn.Module):
 
     def cluster(self, h: Tensor) -> Clusters:
         """Return the clusters of all nodes [n, d] of the side, for the centroids as they are."""
-        cost = squared_distances(h, self.centroids)  # [n, K]
+        points = h if self.config.attract else h.detach()
+        cost = squared_distances(points, self.centroids)  # [n, K]
         scale = cost.detach().mean().clamp_min(torch.finfo(cost.dtype).tiny)
         cost = cost / scale
         plan = transport_plan(cost.detach(), self.config.epsilon, self.config.num_rounds)

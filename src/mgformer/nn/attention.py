@@ -131,6 +131,12 @@ def kernel_attention(
         return attend(log_query_features(queries, projection, angles), summary)
 
     parts = zip(torch.split(queries, chunk), _split(query_angles, chunk, len(queries)), strict=True)
+    if not torch.is_grad_enabled():
+        # Into place: putting the parts together afterwards would take the memory twice.
+        result = queries.new_empty(len(queries), values.shape[1])
+        for rows, part in zip(torch.split(result, chunk), parts, strict=True):
+            rows.copy_(read(*part))
+        return result
     return torch.cat([_recomputed(read, *part) for part in parts])
 
 

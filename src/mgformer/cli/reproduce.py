@@ -1,0 +1,121 @@
+"""mgformer reproduce: the tables and figures of the MGFormer paper, run again."""
+
+import shlex
+import sys
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+
+import typer
+
+from mgformer.cli.console import err, out, print_json, print_table, working
+from mgformer.config import build_config
+from mgformer.errors import ConfigError
+from mgformer.experiments import paper
+from mgformer.experiments.reproduce import plan, write
+from mgformer.experiments.reproduce.plan import Row
+from mgformer.experiments.runs import Run
+from mgformer.experiments.tables import NOTHING, Table
+from mgformer.experiments.timing import epoch_times
+from mgformer.experiments.variants import AS_IT_IS, VARIANTS
+
+TIMED = tuple(name for name in plan.PUBLISHED if name != "ultragcn")
+
+
+class What(StrEnum):
+    """What there is to reproduce."""
+
+    table2 = "table2"
+    table3 = "table3"
+    figure2 = "figure2"
+    timing = "timing"
+
+
+def command(
+    what: What = typer.Argument(
+        help="table2: all models; table3: ablations of MGFormer; figure2: item groups; timing:"
+        " epochs side by side."
+    ),
+    dataset: str = typer.Option("amazon-beauty", help="Catalog name, see `mgformer datasets`."),
+    seeds: int = typer.Option(1, min=1, help="Runs of each row, every one with its own split."),
+    only: list[str] = typer.Option(
+        [], help="One row: a model, or a variant of table3; may be repeated.  [default: all]"
+    ),
+    folder: Path = typer.Option(
+        Path("runs/reproduce"), "--out", help="Where runs and tables go; runs there are kept."
+    ),
+    as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
+) -> None:
+    """Run a table or figure of the paper again, and write it up beside the paper's figures."""
+    place = folder / dataset
+    if what is What.timing:
+        with working():
+            table = _timing(dataset, only or TIMED)
+        _show(what, table, place, f"`{_command()}`\n", as_json)
+        return
+    rows, reference = _rows(what, dataset, only)
+    with working():
+        runs = plan.run_all(rows, range(seeds), place)
+    title = f"NDCG@20 on test, {dataset}"
+    if what is What.figure2:
+        table, chart = write.group_table(runs), write.group_chart(dataset, runs)
+    else:
+        table, chart = write.quality_table(rows, runs, reference), write.quality_chart(title, runs)
+    write.write_whole(place / f"{what}.svg", chart)
+    _show(what, table, place, write.provenance(runs, _command()), as_json, runs)
+
+
+def _rows(what: What, dataset: str, wanted: Sequence[str]) -> tuple[list[Row], str]:
+    """Return the rows, and the one that the others are tested against."""
+    if what is What.table3:
+        return plan.table3_rows(dataset, wanted or tuple(VARIANTS)), AS_IT_IS
+    models = plan.FIGURE2_MODELS if what is What.figure2 else plan.TABLE2_MODELS
+    return plan.table2_rows(dataset, wanted or models), "mgformer"
+
+
+def _timing(dataset: str, models: Sequence[str]) -> Table:
+    reference = "directau"
+    if reference not in models:
+        raise ConfigError(f"timing compares with {reference}: add it to --only")
+    configs = {
+        name: build_config(plan.with_paper_split(dataset, name), name)
+        for name in plan.known(models, TIMED, "model")
+    }
+    times = epoch_times(configs, reference)
+    stated = paper.EPOCH_SECONDS if dataset == plan.REFERENCE else {}
+    rows = [
+        [
+            name,
+            f"{stated[name]:.1f}" if name in stated else NOTHING,
+            f"{stated[name] / stated[reference]:.2f}" if name in stated else NOTHING,
+            f"{time.seconds:.1f}",
+            f"{time.ratio:.2f}",
+        ]
+        for name, time in times.items()
+    ]
+    columns = ["", "paper s / epoch", "paper ratio", "s / epoch", f"ratio to {reference}"]
+    return Table(columns, rows)
+
+
+def _show(
+    what: What,
+    table: Table,
+    place: Path,
+    how: str,
+    as_json: bool,
+    runs: dict[str, list[Run]] | None = None,
+) -> None:
+    path = place / f"{what}.md"
+    write.write_whole(path, f"{table.markdown()}\n{how}")
+    if as_json:
+        records = {name: [run.record for run in own] for name, own in (runs or {}).items()}
+        rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+        print_json({"table": rows, "runs": records, "path": str(path)})
+        return
+    print_table(table.columns, table.rows)
+    out.print(how.splitlines()[-1], style="dim")
+    err.print(f"written to {path}", style="dim")
+
+
+def _command() -> str:
+    return shlex.join(["mgformer", *sys.argv[1:]])

@@ -1,0 +1,126 @@
+"""What is written of the runs: Markdown tables beside the paper's figures, and charts."""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from mgformer.errors import DataError
+from mgformer.experiments.reproduce.chart import bar_chart
+from mgformer.experiments.reproduce.plan import Row
+from mgformer.experiments.runs import Run
+from mgformer.experiments.tables import (
+    METRICS,
+    NOTHING,
+    Table,
+    figure,
+    measured,
+    paired_tests,
+)
+from mgformer.ranking.evaluation import GROUPS
+
+Runs = Mapping[str, Sequence[Run]]
+
+
+def quality_table(rows: Sequence[Row], runs: Runs, reference: str) -> Table:
+    """Return our figures beside the paper's, and p-values against one of the rows.
+
+    Args:
+        rows: The lines of the table.
+        runs: Name of a row → its runs, one for each seed.
+        reference: The row that the others are tested against, if it is among them.
+    """
+    columns = [
+        "", "paper Recall@20 / NDCG@20", "Recall@20", "NDCG@20", "ratio", "p (NDCG@20)",
+        "validation NDCG@20", "seeds", "epochs", "minutes",
+    ]  # fmt: skip
+    lines = []
+    for row in rows:
+        own = runs[row.name]
+        ours = [measured(own, "test", metric) for metric in METRICS]
+        stated, ratio = NOTHING, NOTHING
+        if row.paper is not None:
+            stated = " / ".join(f"{value:.4f}" for value in row.paper)
+            means = [sum(values) / len(values) for values in ours]
+            ratio = " / ".join(f"{m / p:.3f}" for m, p in zip(means, row.paper, strict=True))
+        minutes = [run.record["seconds"].get("train", 0) / 60 for run in own]
+        lines.append(
+            [
+                row.name,
+                stated,
+                *(figure(values) for values in ours),
+                ratio,
+                p_value(own, runs.get(reference, ())) if row.name != reference else NOTHING,
+                figure(measured(own, "valid", METRICS[-1])),
+                ", ".join(str(run.record["seed"]) for run in own),
+                ", ".join(str(run.record["epochs"] or NOTHING) for run in own),
+                f"{sum(minutes) / len(minutes):.1f}",
+            ]
+        )
+    return Table(columns, lines)
+
+
+def p_value(ours: Sequence[Run], theirs: Sequence[Run]) -> str:
+    """Return the p-value of NDCG@20 over users, for the seeds that both sides have."""
+    other = {run.record["seed"]: run for run in theirs}
+    pairs = [(run, other[run.record["seed"]]) for run in ours if run.record["seed"] in other]
+    if not pairs:
+        return NOTHING
+    tests = paired_tests([run.per_user for run, _ in pairs], [run.per_user for _, run in pairs])
+    return f"{tests[METRICS[-1]].p_value:.1g}"
+
+
+def group_table(runs: Runs) -> Table:
+    """Return what items of each popularity group contribute to Recall@20."""
+    rows = [
+        [name, *(figure(_of_group(own, group)) for group in GROUPS)] for name, own in runs.items()
+    ]
+    return Table(["Recall@20", *(f"{group} items" for group in GROUPS)], rows)
+
+
+def group_chart(dataset: str, runs: Runs) -> str:
+    """Return the same as a picture."""
+    series = {
+        name: [sum(values) / len(values) for group in GROUPS if (values := _of_group(own, group))]
+        for name, own in runs.items()
+    }
+    return bar_chart(f"Recall@20 by popularity of items, {dataset}", GROUPS, series)
+
+
+def quality_chart(title: str, runs: Runs) -> str:
+    """Return NDCG@20 of every row as a picture."""
+    means = [
+        sum(values) / len(values)
+        for own in runs.values()
+        if (values := measured(own, "test", METRICS[-1]))
+    ]
+    return bar_chart(title, list(runs), {"NDCG@20": means})
+
+
+def provenance(runs: Runs, command: str) -> str:
+    """Say how the figures came about, and refuse to put together what cannot be compared."""
+    records = [run.record for own in runs.values() for run in own]
+    prints = {record["fingerprint"] for record in records}
+    protocols = {record["protocol"] for record in records}
+    if len(prints) > 1 or len(protocols) > 1:
+        raise DataError(
+            f"runs of different data or protocols cannot stand in one table: {sorted(prints)},"
+            f" {sorted(protocols)}; choose another --out"
+        )
+    commits = sorted({str(record["commit"]) for record in records})
+    return (
+        f"`{command}`\n\nData {prints.pop()}; {protocols.pop()}. Every seed has its own split;"
+        " figures are means ± deviations over seeds. p: paired t-test over test users, each"
+        f" averaged over the seeds. Commits: {', '.join(commits)}.\n"
+    )
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file so that it is there whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f"{path.name}.part")
+    draft.write_text(text)
+    os.replace(draft, path)
+
+
+def _of_group(runs: Sequence[Run], group: str) -> list[float]:
+    return [run.record["groups"][group]["recall@20"] for run in runs]

@@ -1,0 +1,115 @@
+"""Epochs of models side by side: what is compared runs in turn, in one process, on one machine."""
+
+import gc
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from statistics import median
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from mgformer.config import RunConfig
+from mgformer.data.catalog import open_dataset
+from mgformer.data.interactions import Interactions
+from mgformer.data.sampling import Batch, num_batches, shuffled_batches
+from mgformer.data.splits import split_dataset
+from mgformer.errors import ConfigError
+from mgformer.graph.bipartite import Graph
+from mgformer.models import MODELS
+from mgformer.models.base import TrainableModel
+from mgformer.progress import phase
+from mgformer.training.loop import step_on
+from mgformer.training.memory import keep_freed_memory
+from mgformer.training.optim import build_optimizers
+
+
+class EpochTime(NamedTuple):
+    """How long an epoch takes."""
+
+    seconds: float
+    """Median over the rounds, of as many steps as an epoch has."""
+    ratio: float
+    """Median over the rounds of the ratio to the reference within a round."""
+
+
+def epoch_times(
+    configs: Mapping[str, RunConfig], reference: str, *, steps: int = 10, repeats: int = 5
+) -> dict[str, EpochTime]:
+    """Time training epochs of runs on the same data, by some steps of each in turn.
+
+    Args:
+        configs: Name → run; the data and the split of the first are those of all.
+        reference: The one that the others are compared with.
+        steps: Steps in a round.
+        repeats: Rounds, after one that warms up.
+    """
+    keep_freed_memory()
+    first = next(iter(configs.values()))
+    rng = np.random.default_rng(first.seed)
+    pairs = split_dataset(open_dataset(first.dataset, first.data), first.split, rng).train
+    tasks = {name: stepper(config, pairs, steps) for name, config in configs.items()}
+    seconds = interleaved(tasks, repeats)
+    return {
+        name: EpochTime(
+            median(seconds[name]) / steps * num_batches(pairs, config.train.batch_size),
+            _epoch_ratio(seconds, name, reference, configs, pairs),
+        )
+        for name, config in configs.items()
+    }
+
+
+def _epoch_ratio(
+    seconds: Mapping[str, Sequence[float]],
+    ours: str,
+    theirs: str,
+    configs: Mapping[str, RunConfig],
+    pairs: Interactions,
+) -> float:
+    batches = [num_batches(pairs, configs[name].train.batch_size) for name in (ours, theirs)]
+    return median_ratio(seconds, ours, theirs) * batches[0] / batches[1]
+
+
+def interleaved(tasks: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, list[float]]:
+    """Run every task once per round and return the seconds of each; a first round warms up."""
+    seconds: dict[str, list[float]] = {name: [] for name in tasks}
+    with phase("rounds", (repeats + 1) * len(tasks)) as advance:
+        for number in range(repeats + 1):
+            for name, task in tasks.items():
+                gc.collect()
+                start = time.perf_counter()
+                task()
+                if number:
+                    seconds[name].append(time.perf_counter() - start)
+                advance(1)
+    return seconds
+
+
+def median_ratio(seconds: Mapping[str, Sequence[float]], ours: str, theirs: str) -> float:
+    """Return the median over rounds of the ratio within a round: a noisy minute hits both."""
+    return median(a / b for a, b in zip(seconds[ours], seconds[theirs], strict=True))
+
+
+def stepper(config: RunConfig, pairs: Interactions, steps: int) -> Callable[[], None]:
+    """Return what makes so many steps of training, going on where it stopped."""
+    if not issubclass(MODELS[config.model_name], TrainableModel):
+        raise ConfigError(f"{config.model_name} is not trained step by step: it has no epochs")
+    rng = np.random.default_rng(0)
+    model = MODELS[config.model_name](config.model, Graph(pairs.matrix), rng)
+    assert isinstance(model, TrainableModel)
+    optimizers = build_optimizers(model, config.train)
+    generator = torch.Generator().manual_seed(0)
+    batches = endless(pairs, config.train.batch_size, rng)
+    model.train()
+
+    def run() -> None:
+        for _ in range(steps):
+            step_on(next(batches), model, optimizers, generator)
+
+    return run
+
+
+def endless(pairs: Interactions, batch_size: int, rng: np.random.Generator) -> Iterator[Batch]:
+    """Yield batches of one epoch after another."""
+    while True:
+        yield from shuffled_batches(pairs, batch_size, rng)
