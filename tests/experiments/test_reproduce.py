@@ -1,0 +1,149 @@
+import json
+import xml.etree.ElementTree as ET
+
+import pytest
+
+from mgformer.config import build_config
+from mgformer.errors import ConfigError, DataError
+from mgformer.experiments import paper
+from mgformer.experiments.presets import FOLDER
+from mgformer.experiments.reproduce import plan, write
+from mgformer.experiments.reproduce.chart import bar_chart
+from mgformer.experiments.variants import AS_IT_IS, KERNEL, VARIANTS
+from mgformer.ranking.significance import paired_test
+from tests.test_cli import mgformer
+
+
+@pytest.mark.parametrize("dataset", ["amazon-beauty", "yelp2018", "alibaba", "gowalla"])
+def test_every_row_is_a_run_with_the_paper_split(dataset):
+    rows = [*plan.table2_rows(dataset), *plan.table3_rows(dataset)]
+    for row in rows:
+        config = build_config({**row.raw, "seed": 3}, row.name)
+        assert config.dataset == dataset
+        assert (config.split.kind, config.split.valid, config.split.test) == ("ratio", 0.1, 0.1)
+        assert not config.split.refit
+    folders = [row.folder for row in rows]
+    # The preset itself is a row of both tables; all others have runs of their own.
+    assert len(set(folders)) == len(folders) - 1
+
+
+def test_the_paper_has_a_row_for_each_of_its_figures():
+    for dataset, stated in paper.TABLE2.items():
+        rows = {row.name: row for row in plan.table2_rows(dataset)}
+        assert {name: rows[name].paper for name in stated} == stated
+    rows = {row.name: row for row in plan.table3_rows("amazon-beauty")}
+    assert {name: rows[name].paper for name in paper.TABLE3} == paper.TABLE3
+    assert all(row.paper is None for row in plan.table3_rows("gowalla"))
+
+
+def test_a_dataset_takes_its_own_options_before_those_of_beauty():
+    own = plan.with_paper_split("yelp2018", "directau")
+    assert own["model"]["num_layers"] == 3
+    lent = plan.with_paper_split("alibaba", "directau")
+    assert lent["model"] == plan.with_paper_split("amazon-beauty", "directau")["model"]
+    assert (FOLDER / "yelp2018" / "directau.toml").exists()
+    assert not (FOLDER / "alibaba" / "directau.toml").exists()
+
+
+def test_variants_change_something_and_differ():
+    made = {
+        name: build_config(row.raw).to_mapping()
+        for name, row in zip(VARIANTS, plan.table3_rows("amazon-beauty"), strict=True)
+    }
+    assert len({json.dumps(config, sort_keys=True) for config in made.values()}) == len(made)
+    assert made["kernel attention"]["model"]["key_sample"] == 4096
+    assert VARIANTS["kernel attention"] == KERNEL
+
+
+def test_rows_that_are_not_there_are_refused():
+    with pytest.raises(ConfigError, match=r"no model 'gpt'; choose from: popularity"):
+        plan.table2_rows("amazon-beauty", ["gpt"])
+    with pytest.raises(ConfigError, match="no variant 'magic'"):
+        plan.table3_rows("amazon-beauty", ["magic"])
+
+
+@pytest.fixture(scope="module")
+def reproduced(tmp_path_factory):
+    out = tmp_path_factory.mktemp("reproduced")
+    rows = plan.table2_rows("demo", ["popularity", "puresvd", "itemknn"])
+    return rows, plan.run_all(rows, [0, 1], out), out
+
+
+def test_runs_are_shared_and_not_repeated(reproduced):
+    rows, runs, out = reproduced
+    path = out / "puresvd" / "seed-1" / "record.json"
+    before = path.stat().st_mtime_ns
+    again = plan.run_all(rows, [0, 1], out)
+    assert path.stat().st_mtime_ns == before
+    assert [run.record for run in again["puresvd"]] == [run.record for run in runs["puresvd"]]
+    assert [run.record["seed"] for run in runs["itemknn"]] == [0, 1]
+
+
+def test_the_table_states_means_ratios_and_p_values(reproduced):
+    rows, runs, _ = reproduced
+    rows = [row._replace(paper=paper.Figures(0.5, 0.25)) if row.name == "puresvd" else row
+            for row in rows]  # fmt: skip
+    table = write.quality_table(rows, runs, "puresvd")
+    cells = {row[0]: dict(zip(table.columns, row, strict=True)) for row in table.rows}
+    own = [run.record["test"] for run in runs["puresvd"]]
+    recall, ndcg = (sum(r[f"{m}@20"] for r in own) / 2 for m in ("recall", "ndcg"))
+    assert cells["puresvd"]["Recall@20"].startswith(f"{recall:.4f} ± ")
+    assert cells["puresvd"]["ratio"] == f"{recall / 0.5:.3f} / {ndcg / 0.25:.3f}"
+    assert cells["puresvd"]["p (NDCG@20)"] == "–"
+    assert cells["popularity"]["ratio"] == "–"
+    assert cells["popularity"]["seeds"] == "0, 1"
+    one = write.p_value(runs["popularity"][:1], runs["puresvd"])
+    values = [runs[name][0].per_user["ndcg@20"].to_numpy() for name in ("popularity", "puresvd")]
+    assert one == f"{paired_test(*values).p_value:.1g}"
+
+
+def test_groups_are_those_of_the_records(reproduced):
+    _, runs, _ = reproduced
+    table = write.group_table(runs)
+    groups = [run.record["groups"]["unpopular"]["recall@20"] for run in runs["itemknn"]]
+    cells = {row[0]: row[1:] for row in table.rows}
+    assert cells["itemknn"][0].startswith(f"{sum(groups) / 2:.4f}")
+    ET.fromstring(write.group_chart("demo", runs))
+
+
+def test_runs_of_different_data_are_not_put_together(reproduced):
+    _, runs, _ = reproduced
+    run = runs["itemknn"][0]
+    other = run._replace(record={**run.record, "fingerprint": "another"})
+    with pytest.raises(DataError, match="cannot stand in one table"):
+        write.provenance({**runs, "itemknn": [other]}, "mgformer")
+
+
+def test_charts_are_well_formed_and_to_scale():
+    chart = bar_chart("a < b & c", ["one", "two"], {"x": [0.5, 0.25], "<y>": [0.0, 1.0]})
+    root = ET.fromstring(chart)
+    bars = [
+        float(part.get("width"))
+        for part in root.iter("{http://www.w3.org/2000/svg}rect")
+        if part.get("height") == "13"
+    ]
+    assert bars[0] == pytest.approx(bars[3] / 2, abs=0.1)
+    assert bars[1] == 0
+    assert bars[2] == pytest.approx(bars[3] / 4, abs=0.1)
+
+
+def test_reproduce_writes_a_table_and_a_chart(tmp_path):
+    arguments = ["--dataset", "demo", "--only", "popularity", "--only", "puresvd"]
+    done = mgformer("reproduce", "table2", *arguments, "--out", tmp_path, "--json")
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    assert [row[""] for row in answer["table"]] == ["popularity", "puresvd"]
+    text = (tmp_path / "demo" / "table2.md").read_text()
+    assert "mgformer reproduce table2 --dataset demo" in text
+    assert answer["runs"]["puresvd"][0]["fingerprint"] in text
+    ET.fromstring((tmp_path / "demo" / "table2.svg").read_text())
+
+
+def test_what_cannot_be_reproduced_is_said(tmp_path):
+    done = mgformer("reproduce", "table2", "--dataset", "demo", "--only", "gpt", "--out", tmp_path)
+    assert done.returncode == 2
+    assert "no model 'gpt'" in done.stderr
+    done = mgformer("reproduce", "timing", "--dataset", "demo", "--only", "bprmf")
+    assert done.returncode == 2
+    assert "add it to --only" in done.stderr
+    assert AS_IT_IS in VARIANTS
