@@ -6,7 +6,7 @@ apart among those of all users, or of all items, in the second, as in the author
 Shapes: N nodes (users, then items), d channels; q nodes of a batch.
 """
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from mgformer.graph.bipartite import Graph
 from mgformer.graph.thinning import Thinning
 from mgformer.models.base import ModelConfig
 from mgformer.models.lightgcn import LightGCN, Triple
+from mgformer.models.space import Float, Space
 from mgformer.nn.losses import info_nce
 from mgformer.nn.propagation import Propagation, mean_of_layers
 
@@ -41,6 +42,13 @@ class SGL(LightGCN):
         """λ₁, weight of the agreement of the views."""
         temperature: PositiveFloat = 0.2
         """τ."""
+
+    space: ClassVar[Space] = {
+        **LightGCN.space,
+        "dropped": Float(0.0, 0.5),
+        "contrast_weight": Float(5e-3, 1.0, log=True),
+        "temperature": Float(0.1, 1.0, log=True),
+    }
 
     config: Config
 
