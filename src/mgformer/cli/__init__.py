@@ -7,7 +7,16 @@ import sys
 
 import typer
 
-from mgformer.cli import datasets, evaluate, export, recommend, serve, similar, train
+from mgformer.cli import (
+    datasets,
+    evaluate,
+    export,
+    recommend,
+    serve,
+    similar,
+    train,
+    tune,
+)
 from mgformer.cli.console import fail
 from mgformer.errors import MgformerError
 from mgformer.version import __version__
@@ -22,6 +31,7 @@ app = typer.Typer(
 )
 app.command("train")(train.command)
 app.command("evaluate")(evaluate.command)
+app.command("tune")(tune.command)
 app.command("recommend")(recommend.command)
 app.command("similar")(similar.command)
 app.command("export")(export.command)
