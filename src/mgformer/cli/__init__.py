@@ -8,6 +8,7 @@ import sys
 import typer
 
 from mgformer.cli import (
+    compare,
     datasets,
     evaluate,
     export,
@@ -31,6 +32,7 @@ app = typer.Typer(
 )
 app.command("train")(train.command)
 app.command("evaluate")(evaluate.command)
+app.command("compare")(compare.command)
 app.command("tune")(tune.command)
 app.command("recommend")(recommend.command)
 app.command("similar")(similar.command)
