@@ -193,7 +193,17 @@ def test_datasets_are_listed_and_shown(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", [[], ["train"], ["evaluate"], ["recommend"], ["datasets"], ["datasets", "fetch"]]
+    "command",
+    [
+        [],
+        ["train"],
+        ["evaluate"],
+        ["compare"],
+        ["tune"],
+        ["recommend"],
+        ["datasets"],
+        ["datasets", "fetch"],
+    ],
 )
 def test_every_command_has_help(command: list[str]) -> None:
     assert "Usage" in succeed(*command, "--help")

@@ -1,8 +1,16 @@
+import tomllib
 from pathlib import Path
 
 import pytest
 
-from mgformer.config import build_config, read_config, with_settings
+from mgformer.config import (
+    build_config,
+    named,
+    read_config,
+    to_toml,
+    with_choices,
+    with_settings,
+)
 from mgformer.errors import ConfigError
 from mgformer.models import MODELS
 
@@ -12,6 +20,28 @@ def test_a_run_survives_being_written_and_read(name: str) -> None:
     run = build_config({"dataset": "ml-100k", "seed": 3, "model": {"name": name}})
     assert run.model_name == name
     assert build_config(run.to_mapping()) == run
+    assert build_config(tomllib.loads(to_toml(run))) == run
+
+
+def test_whatever_an_option_holds_can_be_written() -> None:
+    odd = 'a "b" \\ \t\n\x01\x7f\u2028 é 😀 # = []'
+    raw = {
+        "dataset": odd,
+        "data": {"sep": "\t", "user": 3, "min_rating": 1e-300, "header": False},
+        "model": {"name": "ease", "l2": 1e16},
+        "evaluation": {"ks": [5, 7]},
+    }
+    run = build_config(raw)
+    assert build_config(tomllib.loads(to_toml(run))) == run
+    assert run.dataset == odd
+
+
+def test_what_is_chosen_beside_a_file() -> None:
+    raw = {"dataset": "a", "seed": 1, "model": {"name": "ease", "l2": 3}}
+    assert with_choices(raw) == raw
+    assert with_choices(raw, "b", "ease", 0) == {**raw, "dataset": "b", "seed": 0}
+    assert with_choices(raw, model="gfcf")["model"] == {"name": "gfcf"}
+    assert named(["model.l2=3", " train.lr = 1=2 "]) == {"model.l2", "train.lr"}
 
 
 def test_settings_reach_every_section() -> None:

@@ -1,4 +1,5 @@
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,8 @@ from mgformer.data.demo import demo_dataset
 from mgformer.data.interactions import Interactions
 from mgformer.errors import DataError
 from mgformer.models import MODELS
-from mgformer.pipeline import train
+from mgformer.opening import open_data
+from mgformer.pipeline import train, validate
 
 CONFIGS = Path(__file__).parent.parent / "configs"
 
@@ -54,6 +56,34 @@ def test_per_user_values_average_to_the_metrics() -> None:
     assert bundle.per_user is not None
     for name in ("recall@20", "ndcg@10", "map@50"):
         assert bundle.per_user[name].mean() == pytest.approx(bundle.record["test"][name])
+
+
+@pytest.mark.parametrize("name", ["gfcf", "directau"])
+def test_validation_alone_finds_what_a_run_records(name: str) -> None:
+    config = build_config({"model": {"name": name}, "train": {"epochs": 3, "patience": 1}})
+    split = open_data(config).split
+    blind = replace(split, test=split.test.subset(np.zeros(len(split.test), dtype=bool)))
+    epochs: list[int] = []
+    found = validate(config, blind, write=lambda entry: epochs.append(entry["epoch"]))
+    record = train(config).record
+    assert found.figures == {n: record["valid"][n] for n in ("ndcg@20", "recall@20")}
+    assert found.epochs == record["epochs"]
+    assert epochs == list(range(1, len(epochs) + 1))
+    assert len(epochs) >= record["epochs"]
+
+
+def test_who_follows_the_epochs_can_end_the_training() -> None:
+    config = build_config({"model": {"name": "bprmf"}, "train": {"epochs": 50}})
+    seen = []
+
+    def stop_at_two(entry: dict[str, float]) -> None:
+        seen.append(entry["ndcg@20"])
+        if len(seen) == 2:
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        validate(config, open_data(config).split, write=stop_at_two)
+    assert len(seen) == 2
 
 
 def test_data_without_anything_to_hold_out_still_trains() -> None:

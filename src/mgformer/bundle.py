@@ -117,7 +117,7 @@ def save_bundle(bundle: Bundle, folder: Path) -> None:
             "record": bundle.record,
         }
         manifest["checksum"] = _manifest_checksum(manifest)
-        _commit(folder / MANIFEST, json.dumps(manifest, indent=2) + "\n")
+        write_whole(folder / MANIFEST, json.dumps(manifest, indent=2) + "\n")
     named = {file["name"] for file in files.values()}
     for old in folder.iterdir():
         if old.name.rpartition("-")[0] in (*files, "per_user", "weights") and old.name not in named:
@@ -175,6 +175,16 @@ def check_folder(folder: Path) -> None:
         raise BundleError(f"{nearest}: is a file, expected a folder; choose another --out")
     if not os.access(nearest, os.W_OK):
         raise BundleError(f"{nearest}: may not be written to; choose another --out")
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file in one step: a crash leaves the old one or the new one, never half of one."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with draft.open("w", encoding="utf-8") as stream:
+        stream.write(text)
+        stream.flush()
+        os.fsync(stream.fileno())
+    draft.replace(path)
 
 
 def _pack_scorer(scorer: Scorer) -> tuple[str, dict[str, Tensor], dict[str, float]]:
@@ -244,15 +254,6 @@ def _keep(draft: Path, name: str, suffix: str) -> dict[str, Any]:
     size = draft.stat().st_size
     draft.replace(final)
     return {"name": final.name, "bytes": size, "sha256": checksum}
-
-
-def _commit(path: Path, text: str) -> None:
-    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with draft.open("w", encoding="utf-8") as stream:
-        stream.write(text)
-        stream.flush()
-        os.fsync(stream.fileno())
-    draft.replace(path)
 
 
 def _read_manifest(folder: Path) -> dict[str, Any]:

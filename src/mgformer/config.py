@@ -12,6 +12,7 @@ A run is written as TOML and changed with `--set section.option=value`:
     [evaluation]    # cut-offs, memory              ranking/evaluation.py
 """
 
+import json
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -108,6 +109,34 @@ def read_config(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: cannot be read as TOML: {error}") from None
 
 
+def to_toml(config: RunConfig) -> str:
+    """Return the run as a complete TOML file, which `read_config` and `build_config` take."""
+    plain, sections = [], []
+    for name, value in config.to_mapping().items():
+        if isinstance(value, Mapping):
+            options = [f"{option} = {_literal(v)}" for option, v in value.items()]
+            sections.append("\n".join(["", f"[{name}]", *options]))
+        else:
+            plain.append(f"{name} = {_literal(value)}")
+    return "\n".join([*plain, *sections, ""])
+
+
+def with_choices(
+    raw: Mapping[str, Any],
+    dataset: str | None = None,
+    model: str | None = None,
+    seed: int | None = None,
+) -> dict[str, Any]:
+    """Return `raw` with what is given; the options of another model than that are left out."""
+    given = {"dataset": dataset, "seed": seed}
+    chosen = {**raw, **{name: value for name, value in given.items() if value is not None}}
+    if model is not None:
+        section = raw.get("model", {})
+        same = isinstance(section, dict) and section.get("name") == model
+        chosen["model"] = section if same else {"name": model}
+    return chosen
+
+
 def with_settings(raw: Mapping[str, Any], settings: Iterable[str]) -> dict[str, Any]:
     """Return `raw` with `section.option=value` assignments applied, in order."""
     changed = {name: dict(v) if isinstance(v, Mapping) else v for name, v in raw.items()}
@@ -127,12 +156,22 @@ def with_settings(raw: Mapping[str, Any], settings: Iterable[str]) -> dict[str, 
     return changed
 
 
+def named(settings: Iterable[str]) -> set[str]:
+    """Return the options that `section.option=value` assignments set."""
+    return {setting.partition("=")[0].strip() for setting in settings}
+
+
 def _value(text: str) -> Any:
     """Read a value as TOML would (true, 3, 0.5, [10, 20]); anything else is text."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return text
+
+
+def _literal(value: Any) -> str:
+    """Write a value as TOML does, which has JSON's strings, truth values and lists."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _one_line(

@@ -21,7 +21,6 @@ from mgformer.ranking.scorers import DotScorer, Scorer
 from mgformer.ranking.scoring import GRIDS, Kind, best_gamma, rescored
 from mgformer.training import loop
 from mgformer.training.journal import Entry
-from mgformer.training.workspace import Workspace
 
 Measure = Callable[[Scorer, bool], dict[str, float] | None]
 """Validation figures of a scorer, of all users or of a part of them; None if there are none."""
@@ -61,7 +60,7 @@ def fit(
     *,
     measure: Measure | None = None,
     choice: Choice | None = None,
-    workspace: Workspace | None = None,
+    hooks: loop.Hooks | None = None,
     prepare: Callable[[TrainableModel], None] | None = None,
 ) -> Fitted:
     """Train the configured model on `pairs` and nothing else.
@@ -72,7 +71,7 @@ def fit(
         rng: Source of all that is random.
         measure: Validation; without it nothing is chosen, and training takes all its epochs.
         choice: What to take instead of choosing.
-        workspace: Where log and checkpoints go, and where a checkpoint to go on from is.
+        hooks: Where log and checkpoints of a training go, and a checkpoint to go on from.
         prepare: Called with a model that is to be trained, before it is.
     """
     graph = Graph(pairs.matrix)
@@ -139,7 +138,7 @@ def fit(
         rng,
         validate=validate if measure is not None and choice is None else None,
         epochs=choice.epochs if choice else None,
-        **(workspace.hooks() if workspace else {}),
+        **(hooks or {}),
     )
     with quietly():
         scorer, kind, gamma, _ = scored(model.scorer(), sampled=False)

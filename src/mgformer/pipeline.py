@@ -5,33 +5,42 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 import scipy.sparse as sp
 
-from mgformer.bundle import Bundle, load_bundle
+from mgformer.bundle import Bundle
 from mgformer.config import RunConfig
-from mgformer.data.catalog import open_dataset
 from mgformer.data.dataset import Dataset
 from mgformer.data.interactions import Interactions
-from mgformer.data.splits import Split, split_dataset
-from mgformer.errors import ConfigError, DataError
+from mgformer.data.splits import Split
+from mgformer.errors import ConfigError
 from mgformer.fitting import Choice, Fitted, fit
 from mgformer.graph.bipartite import Graph
 from mgformer.models import MODELS
 from mgformer.models.base import TrainableModel
+from mgformer.opening import Prepare, open_data, streams_of
 from mgformer.ranking.evaluation import Evaluation, EvaluationConfig, evaluate
 from mgformer.ranking.scorers import Scorer
+from mgformer.training.journal import Entry
+from mgformer.training.loop import Hooks
+from mgformer.training.memory import peak_mb, reset_peak
 from mgformer.training.profile import Profile, profile
 from mgformer.training.workspace import Workspace
 from mgformer.version import __version__
-from mgformer.warm_start import adopt, check_trained, together, without_leak
 
 SELECTION_K = 20
+
+
+class Validation(NamedTuple):
+    """How a run does on validation."""
+
+    figures: dict[str, float]
+    """Recall@20 and NDCG@20 of all validation users."""
+    epochs: int
 
 
 def train(
@@ -55,30 +64,17 @@ def train(
         Workspace(folder, config.to_mapping(), resume=resume) if folder and trainable else None
     )
     seconds: dict[str, float] = {}
-    # The split and the model draw from separate streams: trying another model keeps the split.
-    split_rng, model_rng = np.random.default_rng(config.seed).spawn(2)
-    select_rng, refit_rng = model_rng.spawn(2)
+    streams = streams_of(config.seed)
+    counted = reset_peak()
     with _timed(seconds, "prepare"):
-        dataset = dataset or open_dataset(config.dataset, config.data)
-        before = load_bundle(Path(config.warm_start)) if config.warm_start else None
-        if before is not None:
-            if trainable:
-                check_trained(before)
-            dataset = together(before, dataset)
-        split = split_dataset(dataset, config.split, split_rng)
-        split = without_leak(split, before) if before else split
-        if not len(split.train):
-            raise DataError(f"{dataset.name}: no pairs are left to train on; add interactions")
+        dataset, split, prepare = open_data(config, dataset)
     if workspace:
         workspace.opened(dataset.fingerprint)
-    prepare: Callable[[TrainableModel], None] | None = None
-    if before is not None:
-        table = dataset.interactions
-        prepare = partial(adopt, before=before, users=table.users, items=table.items)
     results: dict[str, Any] = dict(workspace.results) if workspace else {}
     if not results:
         with _timed(seconds, "train"):
-            fitted = _select(config, split, select_rng, workspace, prepare)
+            hooks = workspace.hooks() if workspace else None
+            fitted = _select(config, split, streams.select, prepare, hooks)
         with _timed(seconds, "evaluate"):
             valid = evaluate_part(fitted.scorer, split, "valid", config.evaluation)
         results = {
@@ -90,10 +86,9 @@ def train(
             whole = split.train.union(split.valid)
             if workspace:
                 workspace.stage, workspace.results = "refit", results
+            hooks = workspace.hooks() if workspace else None
             choice = Choice(**results["choice"])
-            fitted = fit(
-                config, whole, refit_rng, choice=choice, workspace=workspace, prepare=prepare
-            )
+            fitted = fit(config, whole, streams.refit, choice=choice, hooks=hooks, prepare=prepare)
             split = replace(
                 split, train=whole, valid=whole.subset(np.zeros(len(whole), dtype=bool))
             )
@@ -109,6 +104,7 @@ def train(
         "test": test.means if test else {},
         "groups": test.groups if test else {},
         "seconds": {name: round(value, 3) for name, value in seconds.items()},
+        "peak_mb": peak_mb() if counted else None,
         "epochs": results["choice"]["epochs"],
         "score": results["choice"]["kind"],
         "gamma": results["choice"]["gamma"],
@@ -132,39 +128,63 @@ def train(
     )
 
 
+def validate(
+    config: RunConfig,
+    split: Split,
+    *,
+    prepare: Prepare | None = None,
+    write: Callable[[Entry], None] = lambda entry: None,
+) -> Validation:
+    """Train on train and measure on validation, as `train` does; test is neither needed nor read.
+
+    Args:
+        config: The run.
+        split: Its data; there must be a validation part.
+        prepare: As in `Opened`.
+        write: Receives the figures of each epoch; what it raises ends the training.
+    """
+    fitted = _select(config, split, streams_of(config.seed).select, prepare, {"write": write})
+    result = evaluate_part(fitted.scorer, split, "valid", _selection_options(config))
+    assert result is not None
+    return Validation(_selection_figures(result), fitted.choice.epochs)
+
+
 def profile_training(config: RunConfig) -> Profile:
     """Say where the time of a training step of this run would go."""
     if not issubclass(MODELS[config.model_name], TrainableModel):
         raise ConfigError(f"{config.model_name} is not trained step by step: nothing to profile")
-    split_rng, model_rng = np.random.default_rng(config.seed).spawn(2)
-    dataset = open_dataset(config.dataset, config.data)
-    split = split_dataset(dataset, config.split, split_rng)
-    if not len(split.train):
-        raise DataError(f"{dataset.name}: no pairs are left to train on; add interactions")
-    model = MODELS[config.model_name](config.model, Graph(split.train.matrix), model_rng)
+    pairs, rng = open_data(config).split.train, streams_of(config.seed).select
+    model = MODELS[config.model_name](config.model, Graph(pairs.matrix), rng)
     assert isinstance(model, TrainableModel)
-    return profile(model, split.train, config.train, model_rng)
+    return profile(model, pairs, config.train, rng)
 
 
 def _select(
     config: RunConfig,
     split: Split,
     rng: np.random.Generator,
-    workspace: Workspace | None,
-    prepare: Callable[[TrainableModel], None] | None,
+    prepare: Prepare | None,
+    hooks: Hooks | None,
 ) -> Fitted:
     """Train on train, choosing on validation what there is to choose."""
     if not len(split.valid):
-        return fit(config, split.train, rng, workspace=workspace, prepare=prepare)
-    options = EvaluationConfig(ks=(SELECTION_K,), memory_mb=config.evaluation.memory_mb)
+        return fit(config, split.train, rng, hooks=hooks, prepare=prepare)
+    options = _selection_options(config)
     some = replace(split, valid=_thinned(split.valid, config.train.validation_users))
 
     def measure(scorer: Scorer, sampled: bool) -> dict[str, float] | None:
         result = evaluate_part(scorer, some if sampled else split, "valid", options)
-        names = (f"ndcg@{SELECTION_K}", f"recall@{SELECTION_K}")
-        return {name: result.means[name] for name in names} if result else None
+        return _selection_figures(result) if result else None
 
-    return fit(config, split.train, rng, measure=measure, workspace=workspace, prepare=prepare)
+    return fit(config, split.train, rng, measure=measure, hooks=hooks, prepare=prepare)
+
+
+def _selection_options(config: RunConfig) -> EvaluationConfig:
+    return EvaluationConfig(ks=(SELECTION_K,), memory_mb=config.evaluation.memory_mb)
+
+
+def _selection_figures(result: Evaluation) -> dict[str, float]:
+    return {name: result.means[name] for name in (f"ndcg@{SELECTION_K}", f"recall@{SELECTION_K}")}
 
 
 def _thinned(pairs: Interactions, num_users: int) -> Interactions:

@@ -1,12 +1,15 @@
-"""Freed memory is kept where the C library can be told so."""
+"""Freed memory is kept where the C library can be told so; a peak is of the work measured."""
 
 import platform
 import resource
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
-from mgformer.training.memory import keep_freed_memory
+from mgformer.training import memory
+from mgformer.training.memory import keep_freed_memory, peak_mb, reset_peak
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc has mallopt")
@@ -21,3 +24,26 @@ def test_large_arrays_made_again_and_again_cost_few_page_faults():
 
     faults_of_rounds(5)
     assert faults_of_rounds(10) < 0.5 * 10 * 20_000
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs the counts of Linux")
+def test_a_peak_is_of_what_came_after_the_reset() -> None:
+    def peak_of_holding(megabytes: int) -> int:
+        assert reset_peak()
+        before = peak_mb()
+        np.ones(megabytes * 2**17)
+        after = peak_mb()
+        assert before is not None
+        assert after is not None
+        return after - before
+
+    keep_freed_memory()  # what the first leaves behind must not count for the second
+    large, small = peak_of_holding(400), peak_of_holding(50)
+    assert large == pytest.approx(400, abs=20)
+    assert small == pytest.approx(50, abs=20)
+
+
+def test_no_peak_where_nobody_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "PROCESS", tmp_path / "none")
+    assert not reset_peak()
+    assert peak_mb() is None

@@ -7,7 +7,18 @@ import sys
 
 import typer
 
-from mgformer.cli import datasets, evaluate, export, recommend, serve, similar, train
+from mgformer.cli import (
+    compare,
+    datasets,
+    evaluate,
+    export,
+    recommend,
+    reproduce,
+    serve,
+    similar,
+    train,
+    tune,
+)
 from mgformer.cli.console import fail
 from mgformer.errors import MgformerError
 from mgformer.version import __version__
@@ -22,6 +33,9 @@ app = typer.Typer(
 )
 app.command("train")(train.command)
 app.command("evaluate")(evaluate.command)
+app.command("compare")(compare.command)
+app.command("tune")(tune.command)
+app.command("reproduce")(reproduce.command)
 app.command("recommend")(recommend.command)
 app.command("similar")(similar.command)
 app.command("export")(export.command)

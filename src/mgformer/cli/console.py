@@ -29,6 +29,9 @@ from rich.text import Text
 
 from mgformer.progress import Advance, reporting
 
+WIDEST = 1000
+INTERRUPTED = 130
+"""The exit code of a program that was interrupted, by the shell's convention."""
 out = Console(highlight=False, soft_wrap=True)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
 
@@ -119,6 +122,8 @@ def print_table(
         table.add_column(column, justify="left" if number < num_text else "right")
     for row in rows:
         table.add_row(*(escape(cell) for cell in row))
+    if not out.is_terminal:  # a file or a pipe has no width to keep to
+        table.width = out.measure(table, options=out.options.update(max_width=WIDEST)).maximum
     out.print(table)
 
 

@@ -10,8 +10,9 @@ from mgformer.cli.console import out, print_json, print_table, working
 from mgformer.cli.train import show_metrics, summary
 from mgformer.config import build_config
 from mgformer.errors import BundleError
+from mgformer.experiments.tables import as_json as tests_as_json
+from mgformer.experiments.tables import paired_tests
 from mgformer.pipeline import evaluate_part
-from mgformer.ranking.significance import paired_test
 
 
 def command(
@@ -37,7 +38,7 @@ def command(
     comparison = compare(bundle, other, run, against) if other and against else None
     if as_json:
         extra = {"against": comparison} if comparison else {}
-        print_json({**summary(bundle, run), **extra})
+        print_json({**summary(bundle.record, run), **extra})
         return
     show_metrics(bundle)
     if comparison:
@@ -63,14 +64,5 @@ def compare(ours: Bundle, theirs: Bundle, run: Path, against: Path) -> dict[str,
             f" {ours.record['seed']} and {theirs.record['seed']}); train both on one split"
         )
     metrics = [c for c in ours.per_user.columns[1:] if c in theirs.per_user.columns]
-    tests = {
-        name: paired_test(ours.per_user[name].to_numpy(), theirs.per_user[name].to_numpy())
-        for name in metrics
-    }
-    return {
-        "run": str(against),
-        "users": len(ours.per_user),
-        "metrics": {
-            name: {"difference": t.difference, "p_value": t.p_value} for name, t in tests.items()
-        },
-    }
+    tests = paired_tests([ours.per_user], [theirs.per_user], metrics)
+    return {"run": str(against), **tests_as_json(tests)}

@@ -1,6 +1,7 @@
 """mgformer train: from a dataset to a trained recommender on disk."""
 
 import shlex
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -8,12 +9,13 @@ from typing import Any
 import typer
 
 from mgformer.bundle import Bundle, check_folder, load_bundle, save_bundle
-from mgformer.cli.console import fail, out, print_json, print_table, working
+from mgformer.cli.console import INTERRUPTED, fail, out, print_json, print_table, working
 from mgformer.config import (
     DEFAULT_DATASET,
     DEFAULT_MODEL,
     build_config,
     read_config,
+    with_choices,
     with_settings,
 )
 from mgformer.errors import ConfigError
@@ -21,9 +23,6 @@ from mgformer.models import MODELS
 from mgformer.pipeline import popularity_of, profile_training, train
 from mgformer.training.checkpoint import load_checkpoint, remove_checkpoint
 from mgformer.training.profile import Profile
-
-INTERRUPTED = 130
-"""The exit code of a program that was interrupted, by the shell's convention."""
 
 MOST_OPERATORS = 12
 SHOWN = ("recall", "ndcg", "precision", "hitrate", "mrr", "map", "coverage", "novelty", "gini")
@@ -74,13 +73,8 @@ def command(
         if not config:
             raw = {**load_bundle(before).record["config"], **raw}
         raw["warm_start"] = str(before)
-    given = {"dataset": data, "seed": seed}
-    raw |= {name: value for name, value in given.items() if value is not None}
-    if model is not None:
-        section = raw.get("model", {})
-        same = isinstance(section, dict) and section.get("name") == model
-        raw["model"] = section if same else {"name": model}
-    described = build_config(with_settings(raw, settings), str(config or "options"))
+    chosen = with_choices(raw, data, model, seed)
+    described = build_config(with_settings(chosen, settings), str(config or "options"))
     if profile:
         with working():
             found = profile_training(described)
@@ -105,7 +99,7 @@ def command(
         how = f"; go on with: mgformer train --resume --out {shlex.quote(str(folder))}"
         fail(f"interrupted{how if own else ''}", INTERRUPTED)
     if as_json:
-        print_json(summary(bundle, folder))
+        print_json(summary(bundle.record, folder))
     else:
         show_metrics(bundle)
         out.print(
@@ -113,11 +107,11 @@ def command(
         )
 
 
-def summary(bundle: Bundle, folder: Path) -> dict[str, Any]:
+def summary(record: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """Return the machine-readable result of a run."""
     left_out = {"config", "library"}
-    record = {name: value for name, value in bundle.record.items() if name not in left_out}
-    return {**record, "run": str(folder)}
+    kept = {name: value for name, value in record.items() if name not in left_out}
+    return {**kept, "run": str(folder)}
 
 
 def show_profile(found: Profile) -> None:

@@ -5,21 +5,22 @@ take six gigabytes.
 """
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
+from statistics import median
 from typing import Any, NamedTuple
 
 import polars as pl
 
-from mgformer.bundle import save_bundle
-from mgformer.config import RunConfig
+from mgformer.bundle import save_bundle, write_whole
+from mgformer.config import RunConfig, build_config
 from mgformer.data.dataset import Dataset
 from mgformer.errors import BundleError, ConfigError
 from mgformer.models import MODELS
 from mgformer.models.base import TrainableModel
 from mgformer.pipeline import train
-from mgformer.training.checkpoint import remove_checkpoint
+from mgformer.training import journal
+from mgformer.training.checkpoint import has_checkpoint, remove_checkpoint
 
 RECORD = "record.json"
 PER_USER = "per_user.parquet"
@@ -40,6 +41,26 @@ class Run(NamedTuple):
             raise BundleError(f"{self.folder}: has no figures per user; delete it and run again")
         return pl.read_parquet(path)
 
+    @property
+    def epoch_seconds(self) -> list[float]:
+        """Training time of each epoch before a refit, without validation; empty if it has none."""
+        path = self.folder / journal.NAME
+        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        entries = [json.loads(line) for line in lines]
+        return [entry["seconds"] for entry in entries if entry["stage"] == "select"]
+
+    @property
+    def seconds_per_epoch(self) -> float | None:
+        """Training time of the epoch in the middle; None for a model without epochs."""
+        return median(times) if (times := self.epoch_seconds) else None
+
+    @property
+    def seconds_to_best(self) -> float:
+        """Training time up to the best epoch; all of it for a model without epochs."""
+        if times := self.epoch_seconds:
+            return sum(times[: self.record["epochs"]])
+        return float(self.record["seconds"]["train"])
+
 
 def find(folder: Path) -> Run | None:
     """Return the finished run in `folder`, None if there is none."""
@@ -53,13 +74,15 @@ def ensure(config: RunConfig, folder: Path, dataset: Dataset | None = None) -> R
     Args:
         config: The run; one that is there must have been made with it.
         folder: Where it is, or is to be.
-        dataset: Stands in for `config.dataset`.
+        dataset: Stands in for `config.dataset`; a run that is there must have been made of it.
     """
     found = find(folder)
     if found is not None:
-        _check_same(found, config)
+        check_config(folder, found.record["config"], config)
+        if dataset is not None and not config.warm_start:  # which adds the data of a run before
+            check_data(folder, found.record["fingerprint"], dataset.fingerprint)
         return found
-    bundle = train(config, dataset, folder=folder, resume=True)
+    bundle = train(config, dataset, folder=folder, resume=has_checkpoint(folder))
     if issubclass(MODELS[config.model_name], TrainableModel):
         save_bundle(bundle, folder)
         remove_checkpoint(folder)
@@ -67,22 +90,28 @@ def ensure(config: RunConfig, folder: Path, dataset: Dataset | None = None) -> R
     if bundle.per_user is not None:
         bundle.per_user.write_parquet(folder / PER_USER)
     # The record comes last: with it the run is there.
-    draft = folder / f"{RECORD}.part"
-    draft.write_text(json.dumps(bundle.record, indent=2))
-    os.replace(draft, folder / RECORD)
+    write_whole(folder / RECORD, json.dumps(bundle.record, indent=2))
     return Run(folder, bundle.record)
 
 
-def _check_same(found: Run, config: RunConfig) -> None:
-    """Refuse to pass off a run as one of other options."""
-    wanted = flat(config.to_mapping())
-    there = {**wanted, **flat(found.record["config"])}
-    for name in sorted(there):
-        if there[name] != wanted.get(name):
+def check_config(folder: Path, there: Mapping[str, Any], wanted: RunConfig) -> None:
+    """Refuse to pass off what was made with the options `there` as made with others."""
+    old, new = flat(build_config(there, str(folder)).to_mapping()), flat(wanted.to_mapping())
+    for name in sorted({*old, *new}):
+        if old.get(name) != new.get(name):
             raise ConfigError(
-                f"{found.folder}: the run there has {name} = {there[name]!r}, wanted is"
-                f" {wanted.get(name)!r}; delete it, or choose another folder"
+                f"{folder}: what is there has {name} = {old.get(name)!r}, wanted is"
+                f" {new.get(name)!r}; delete it, or choose another folder"
             )
+
+
+def check_data(folder: Path, there: str, wanted: str) -> None:
+    """Refuse to pass off what was made of the data with the fingerprint `there` as of others."""
+    if there != wanted:
+        raise ConfigError(
+            f"{folder}: what is there was made of other data ({there}) than these ({wanted});"
+            " delete it, or choose another folder"
+        )
 
 
 def flat(mapping: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from mgformer.data.sampling import Batch
 from mgformer.graph.bipartite import Graph
+from mgformer.models.space import Space
 from mgformer.ranking.scorers import DotScorer, Scorer
 from mgformer.ranking.scoring import Kind
 
@@ -28,6 +29,8 @@ class Model(ABC):
     """A recommender without gradient training: everything happens in `scorer`."""
 
     Config: ClassVar[type[ModelConfig]]
+    space: ClassVar[Space]
+    """Where its options are looked for by tuning; options that are not in it stay as given."""
     score_kinds: ClassVar[tuple[Kind, ...]] = ()
     """How its embeddings may be compared unless the run says; the best on validation is taken, the
     first without validation. Empty: it has no embeddings."""

@@ -5,7 +5,7 @@ A free embedding for every user and every item, no biases, as in all comparisons
 Shapes: N nodes (users, then items), d channels; B pairs, C negatives for each.
 """
 
-from typing import cast
+from typing import ClassVar, cast
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from torch.nn import functional
 from mgformer.data.sampling import Batch, UnseenItems
 from mgformer.graph.bipartite import Graph
 from mgformer.models.base import ModelConfig, TrainableModel
+from mgformer.models.space import Choice, Float, Int, Space
 from mgformer.nn.losses import bpr, l2_of_rows
 from mgformer.nn.tables import drawn_table
 from mgformer.ranking.scorers import DotScorer
@@ -33,6 +34,12 @@ class BPRMF(TrainableModel):
         """Unseen items drawn for every pair; more is the strongest lever there is (BARS)."""
         l2: NonNegativeFloat = 1e-4
         """Weight of half the squared norms of the rows of a pair."""
+
+    space: ClassVar[Space] = {
+        "dim": Choice((32, 64, 128)),
+        "num_negatives": Int(1, 64, log=True),
+        "l2": Float(1e-6, 1e-2, log=True),
+    }
 
     def __init__(self, config: ModelConfig, graph: Graph, rng: np.random.Generator) -> None:
         super().__init__()

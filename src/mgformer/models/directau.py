@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from mgformer.data.sampling import Batch
 from mgformer.graph.bipartite import Graph
 from mgformer.models.base import ModelConfig, TrainableModel
+from mgformer.models.space import Choice, Float, Int, Space
 from mgformer.nn.losses import align_uniform
 from mgformer.nn.propagation import Propagation, places_of
 from mgformer.nn.tables import drawn_table
@@ -43,6 +44,12 @@ class DirectAU(TrainableModel):
         """γ of the paper."""
         uniformity_t: float = Field(2.0, gt=0, le=20)
         """t in exp(−t ‖·‖²)."""
+
+    space: ClassVar[Space] = {
+        "dim": Choice((32, 64, 128)),
+        "num_layers": Int(1, 4, when={"encoder": "lightgcn"}),
+        "uniformity_weight": Float(0.1, 10.0, log=True),
+    }
 
     def __init__(self, config: ModelConfig, graph: Graph, rng: np.random.Generator) -> None:
         super().__init__()

@@ -14,7 +14,7 @@ layers counts in Z.
 Shapes: N nodes (users, then items), d channels, H heads, A anchors, E edges; B pairs.
 """
 
-from typing import Annotated, NamedTuple, cast
+from typing import Annotated, ClassVar, NamedTuple, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -36,6 +36,7 @@ from mgformer.graph.sampled_edges import (
     with_rebuilt_edges,
 )
 from mgformer.models.base import ModelConfig, TrainableModel
+from mgformer.models.space import Choice, Float, Int, Space
 from mgformer.nn.edge_attention import EdgeAttention, EdgePattern
 from mgformer.nn.losses import bpr, mean_log_sum_exp
 from mgformer.nn.positions import anchor_encoding, drawn_linear
@@ -129,6 +130,13 @@ class GFormer(TrainableModel):
                     f"dim = {self.dim} cannot be shared out among num_heads = {self.num_heads}"
                 )
             return self
+
+    space: ClassVar[Space] = {
+        "dim": Choice((32, 64, 128)),
+        "num_layers": Int(1, 3),
+        "uniformity_weight": Float(0.1, 5.0, log=True),
+        "rationale_weight": Float(1e-6, 1.0, log=True),
+    }
 
     def __init__(self, config: ModelConfig, graph: Graph, rng: np.random.Generator) -> None:
         super().__init__()

@@ -24,7 +24,7 @@ Shapes: N nodes (users, then items), n of one side, d channels, K centroids; q n
 """
 
 import math
-from typing import Literal, NamedTuple, cast
+from typing import ClassVar, Literal, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -35,6 +35,7 @@ from mgformer.data.sampling import Batch
 from mgformer.graph.bipartite import Graph
 from mgformer.models.base import ModelConfig
 from mgformer.models.lightgcn import LightGCN
+from mgformer.models.space import Float, Int, Space
 from mgformer.nn.attention import softmax_attention
 from mgformer.nn.transport import squared_distances, transport_plan
 
@@ -76,6 +77,14 @@ class GOTNet(LightGCN):
                     " heads; choose a divisor"
                 )
             return self
+
+    space: ClassVar[Space] = {
+        **LightGCN.space,
+        "num_layers": Int(1, 3),
+        "num_centroids": Int(8, 128, log=True),
+        "attention_weight": Float(0.1, 1.0),
+        "transport_weight": Float(1e-3, 0.1, log=True),
+    }
 
     config: Config
 

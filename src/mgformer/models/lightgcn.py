@@ -6,7 +6,7 @@ regularised, as in the authors' code.
 Shapes: N nodes (users, then items), d channels; B pairs, C negatives for each.
 """
 
-from typing import NamedTuple, cast
+from typing import ClassVar, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from torch import Tensor
 from mgformer.data.sampling import Batch, UnseenItems
 from mgformer.graph.bipartite import Graph
 from mgformer.models.base import ModelConfig, TrainableModel
+from mgformer.models.space import Choice, Float, Int, Space
 from mgformer.nn.losses import bpr, info_nce, l2_of_rows
 from mgformer.nn.propagation import Propagation, places_of
 from mgformer.nn.tables import drawn_table
@@ -50,6 +51,12 @@ class LightGCN(TrainableModel):
         """Unseen items drawn for every pair."""
         l2: NonNegativeFloat = 1e-4
         """Weight of half the squared norms of the rows of X of a pair."""
+
+    space: ClassVar[Space] = {
+        "dim": Choice((32, 64, 128)),
+        "num_layers": Int(1, 4),
+        "l2": Float(1e-6, 1e-2, log=True),
+    }
 
     def __init__(self, config: ModelConfig, graph: Graph, rng: np.random.Generator) -> None:
         super().__init__()

@@ -40,6 +40,7 @@ from mgformer.data.sampling import Batch
 from mgformer.graph.bipartite import Graph
 from mgformer.graph.spectral import structural_encodings
 from mgformer.models.base import ModelConfig, TrainableModel
+from mgformer.models.space import Choice, Float, Int, Space
 from mgformer.nn.features import FEATURE_MAPS
 from mgformer.nn.layers import (
     Attention,
@@ -131,6 +132,17 @@ class MGFormer(TrainableModel):
         def _possible(self) -> "MGFormer.Config":
             _check(self)
             return self
+
+    space: ClassVar[Space] = {
+        "dim": Choice((32, 64, 128)),
+        "rank": Choice((32, 64, 128, 256)),
+        "encoding_scale": Float(0.05, 1.0, log=True),
+        "num_neighbors": Int(8, 64, log=True, when={"attention": "neighbors"}),
+        "active_landmarks": Int(2, 32, log=True, when={"attention": "landmarks"}),
+        "sharpness": Float(2.0, 30.0, log=True),
+        "attention_weight": Float(0.1, 2.0, log=True, when={"residual": "shaped"}),
+        "uniformity_weight": Float(0.1, 10.0, log=True),
+    }
 
     def __init__(self, config: ModelConfig, graph: Graph, rng: np.random.Generator) -> None:
         super().__init__()

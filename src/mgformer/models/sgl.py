@@ -7,7 +7,7 @@ among those of the batch.
 Shapes: N nodes (users, then items), d channels; q nodes of a batch.
 """
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from mgformer.graph.bipartite import Graph
 from mgformer.graph.thinning import Thinning
 from mgformer.models.base import ModelConfig
 from mgformer.models.lightgcn import LightGCN, Triple, contrast_within
+from mgformer.models.space import Float, Space
 from mgformer.nn.losses import info_nce
 from mgformer.nn.propagation import Propagation, mean_of_layers
 
@@ -45,6 +46,13 @@ class SGL(LightGCN):
         candidates: Literal["all", "batch"] = "all"
         """Among whom a node is to be told apart: all users or items, as in the authors' code, or
         those of the batch, as in SELFRec's, at a cost that does not grow with the graph."""
+
+    space: ClassVar[Space] = {
+        **LightGCN.space,
+        "dropped": Float(0.0, 0.5),
+        "contrast_weight": Float(5e-3, 1.0, log=True),
+        "temperature": Float(0.1, 1.0, log=True),
+    }
 
     config: Config
 

@@ -8,7 +8,7 @@ its mean with one of its layers. The L2 term is LightGCN's: on rows of X.
 Shapes: N nodes (users, then items), d channels; q nodes of a batch.
 """
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
@@ -17,6 +17,7 @@ from torch.nn import functional
 
 from mgformer.data.sampling import Batch
 from mgformer.models.lightgcn import LightGCN, contrast_within
+from mgformer.models.space import Float, Space
 
 
 class SimGCL(LightGCN):
@@ -45,6 +46,13 @@ class SimGCL(LightGCN):
                     f"contrast_layer = {self.contrast_layer}, but num_layers = {self.num_layers}"
                 )
             return self
+
+    space: ClassVar[Space] = {
+        **LightGCN.space,
+        "noise": Float(0.01, 0.5, log=True),
+        "contrast_weight": Float(0.01, 2.0, log=True),
+        "temperature": Float(0.05, 0.5, log=True),
+    }
 
     config: Config
 

@@ -24,7 +24,7 @@ Shapes: U users, I items, N nodes (users, then items), E pairs in all, d channel
 batch, C items drawn for each, K neighbours of an item.
 """
 
-from typing import cast
+from typing import ClassVar, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -38,6 +38,7 @@ from mgformer.data.sampling import Batch
 from mgformer.graph.bipartite import Graph
 from mgformer.graph.products import product_blocks, top_per_row
 from mgformer.models.base import ModelConfig, TrainableModel
+from mgformer.models.space import Choice, Float, Int, Space
 from mgformer.nn.propagation import places_of
 from mgformer.nn.tables import drawn_table
 from mgformer.ranking.scorers import DotScorer
@@ -79,6 +80,14 @@ class UltraGCN(TrainableModel):
         """λ, weight of those items."""
         l2: NonNegativeFloat = 1e-7
         """Weight of half the squared norm of all embeddings; the authors' γ over their B."""
+
+    space: ClassVar[Space] = {
+        "dim": Choice((32, 64, 128)),
+        "num_negatives": Int(200, 1500, log=True),
+        "negative_weight": Float(1.0, 1000.0, log=True),
+        "neighbor_weight": Float(1e-4, 3.0, log=True),
+        "l2": Float(1e-9, 1e-5, log=True),
+    }
 
     def __init__(self, config: ModelConfig, graph: Graph, rng: np.random.Generator) -> None:
         super().__init__()

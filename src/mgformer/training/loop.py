@@ -9,7 +9,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import torch
@@ -38,6 +38,17 @@ CHECKPOINT_SECONDS = 30.0
 Validate = Callable[[TrainableModel, Sequence[Entry]], Entry]
 """Figures of a model as it is, given what was logged of the epochs validated before."""
 log = logging.getLogger("mgformer")
+
+
+class Hooks(TypedDict, total=False):
+    """What follows a training from outside."""
+
+    write: Callable[[Entry], None]
+    """Receives what is to be logged of each epoch; what it raises ends the training."""
+    save: Callable[[Checkpoint], None]
+    """Receives a checkpoint now and then."""
+    start: Checkpoint | None
+    """A checkpoint of this very run to go on from."""
 
 
 @dataclass
@@ -75,9 +86,9 @@ def fit(
         validate: Returns figures, `ndcg@20` among them, which selects; None: all epochs are
             trained and the last weights kept.
         epochs: Stop after so many, fewer than in the options; the learning rate falls as if not.
-        write: Receives what is to be logged of each epoch.
-        save: Receives a checkpoint now and then.
-        start: A checkpoint of this very run to go on from.
+        write: As in `Hooks`.
+        save: As in `Hooks`.
+        start: As in `Hooks`.
     """
     keep_freed_memory()
     shuffling, seeding = rng.spawn(2)

@@ -12,6 +12,15 @@ from pydantic import (
     model_validator,
 )
 
+from mgformer.models.space import Choice, Float, Space
+
+SPACE: Space = {
+    "lr": Float(2e-4, 1e-2, log=True),
+    "batch_size": Choice((512, 1024, 2048, 4096)),
+    "weight_decay": Float(1e-8, 1e-3, log=True, when={"optimizer": "adam"}),
+}
+"""Where tuning looks for the options of training, of all models alike."""
+
 
 class TrainConfig(BaseModel):
     """How a model is trained."""

@@ -13,6 +13,7 @@ from mgformer.training.checkpoint import (
     save_checkpoint,
 )
 from mgformer.training.journal import Entry, Journal
+from mgformer.training.loop import Hooks
 
 log = logging.getLogger("mgformer")
 
@@ -46,7 +47,7 @@ class Workspace:
             )
         self.journal = Journal(self.folder, self.config["train"]["tensorboard"], self.log)
 
-    def hooks(self) -> dict[str, Any]:
+    def hooks(self) -> Hooks:
         """Return what the training loop takes to write its log and checkpoints."""
         start = self.found if self.found and self.found.state["stage"] == self.stage else None
         return {"write": self._write, "save": self._save, "start": start}

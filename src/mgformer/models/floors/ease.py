@@ -8,7 +8,7 @@ Shapes: U users, I items; R is [U, I], B is [I, I] and dense: 4 I² bytes.
 
 import os
 from pathlib import Path
-from typing import cast
+from typing import ClassVar, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -21,6 +21,7 @@ from mgformer.errors import ConfigError
 from mgformer.graph.bipartite import Graph
 from mgformer.graph.products import BLOCK_ENTRIES, block_slices, csr_matmul, product_blocks
 from mgformer.models.base import Model, ModelConfig
+from mgformer.models.space import Float, Space
 from mgformer.progress import phase
 from mgformer.ranking.scorers import HistoryScorer
 
@@ -33,6 +34,8 @@ class EASE(Model):
 
         l2: PositiveFloat = 250.0
         """λ, in users; more for larger data."""
+
+    space: ClassVar[Space] = {"l2": Float(1.0, 1e4, log=True)}
 
     def __init__(self, config: ModelConfig, graph: Graph, rng: np.random.Generator) -> None:
         self.config = cast(EASE.Config, config)

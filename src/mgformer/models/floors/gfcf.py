@@ -6,7 +6,7 @@ Items without users have degree 0; their D^(±1/2) is 0, where the authors' code
 Shapes: U users, I items, F factors; R and its normalised form R̃ are [U, I], V is [I, F].
 """
 
-from typing import cast
+from typing import ClassVar, cast
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from pydantic import NonNegativeFloat, PositiveInt
 from mgformer.graph.bipartite import Graph, inverse_sqrt
 from mgformer.graph.spectral import feasible_rank, truncated_svd
 from mgformer.models.base import Model, ModelConfig
+from mgformer.models.space import Float, Int, Space
 from mgformer.ranking.scorers import HistoryScorer
 
 
@@ -28,6 +29,8 @@ class GFCF(Model):
         """Singular vectors of the low-pass filter; lowered to min(users, items) on smaller data."""
         alpha: NonNegativeFloat = 0.3
         """Weight of the low-pass filter; 0 leaves the linear one alone."""
+
+    space: ClassVar[Space] = {"rank": Int(16, 512, log=True), "alpha": Float(0.0, 1.0)}
 
     def __init__(self, config: ModelConfig, graph: Graph, rng: np.random.Generator) -> None:
         self.config = cast(GFCF.Config, config)

@@ -25,6 +25,7 @@ from pydantic import PositiveFloat, PositiveInt
 from mgformer.errors import ConfigError
 from mgformer.graph.bipartite import Graph
 from mgformer.models.base import Model, ModelConfig
+from mgformer.models.space import Float, Int, Space
 from mgformer.progress import phase
 from mgformer.ranking.scorers import DotScorer
 from mgformer.ranking.scoring import Kind
@@ -46,6 +47,12 @@ class IALS(Model):
         """λ, scaled for each row by its total weight."""
         num_iterations: PositiveInt = 16
         """Times that users and then items are solved for; users come last once more."""
+
+    space: ClassVar[Space] = {
+        "rank": Int(16, 512, log=True),
+        "unobserved_weight": Float(1e-3, 1.0, log=True),
+        "l2": Float(1e-4, 0.1, log=True),
+    }
 
     def __init__(self, config: ModelConfig, graph: Graph, rng: np.random.Generator) -> None:
         self.config = cast(IALS.Config, config)

@@ -7,7 +7,7 @@ are the words, so that users of many items say little.
 Shapes: U users, I items; R is [U, I], W is [I, I] and row j says what item j recommends.
 """
 
-from typing import Literal, cast
+from typing import ClassVar, Literal, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -16,6 +16,7 @@ from pydantic import NonNegativeFloat, PositiveInt
 from mgformer.graph.bipartite import Graph
 from mgformer.graph.products import product_blocks, top_per_row
 from mgformer.models.base import Model, ModelConfig
+from mgformer.models.space import Choice, Float, Int, Space
 from mgformer.ranking.scorers import HistoryScorer
 
 SATURATION, LENGTH_WEIGHT = 1.2, 0.75  # k₁ and b of BM25
@@ -33,6 +34,12 @@ class ItemKNN(Model):
         """h, which draws similarities of items with few users to 0."""
         weighting: Literal["none", "tfidf", "bm25"] = "none"
         """How the entries of R are weighted before they are compared."""
+
+    space: ClassVar[Space] = {
+        "num_neighbors": Int(5, 1000, log=True),
+        "shrink": Float(0.1, 1000.0, log=True),
+        "weighting": Choice(("none", "tfidf", "bm25")),
+    }
 
     def __init__(self, config: ModelConfig, graph: Graph, rng: np.random.Generator) -> None:
         self.config = cast(ItemKNN.Config, config)

@@ -3,13 +3,14 @@
 The floor below which no recommender should fall. Shapes: U users, I items.
 """
 
-from typing import cast
+from typing import ClassVar, cast
 
 import numpy as np
 import torch
 
 from mgformer.graph.bipartite import Graph
 from mgformer.models.base import Model, ModelConfig
+from mgformer.models.space import Space
 from mgformer.ranking.scorers import DotScorer
 
 
@@ -18,6 +19,8 @@ class Popularity(Model):
 
     class Config(ModelConfig):
         """Popularity has no options."""
+
+    space: ClassVar[Space] = {}
 
     def __init__(self, config: ModelConfig, graph: Graph, rng: np.random.Generator) -> None:
         self.config = cast(Popularity.Config, config)

@@ -5,7 +5,7 @@ Unseen items are read from the best low-rank approximation of the interaction ma
 Shapes: U users, I items, F factors; R is [U, I], V is [I, F].
 """
 
-from typing import cast
+from typing import ClassVar, cast
 
 import numpy as np
 from pydantic import PositiveInt
@@ -13,6 +13,7 @@ from pydantic import PositiveInt
 from mgformer.graph.bipartite import Graph
 from mgformer.graph.spectral import feasible_rank, truncated_svd
 from mgformer.models.base import Model, ModelConfig
+from mgformer.models.space import Choice, Int, Space
 from mgformer.ranking.scorers import HistoryScorer
 
 
@@ -26,6 +27,11 @@ class PureSVD(Model):
         """Singular vectors kept; lowered to min(users, items) on smaller data."""
         normalized: bool = False
         """Take the vectors of D_u^(-1/2) R D_i^(-1/2) instead of R's."""
+
+    space: ClassVar[Space] = {
+        "rank": Int(4, 512, log=True),
+        "normalized": Choice((False, True)),
+    }
 
     def __init__(self, config: ModelConfig, graph: Graph, rng: np.random.Generator) -> None:
         self.config = cast(PureSVD.Config, config)

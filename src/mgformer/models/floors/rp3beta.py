@@ -7,7 +7,7 @@ arXiv:1911.07698), rows of W are cut to K, scaled to sum 1, and then columns are
 Shapes: U users, I items; R is [U, I], W is [I, I] and row i says what item i recommends.
 """
 
-from typing import cast
+from typing import ClassVar, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -17,6 +17,7 @@ from pydantic import NonNegativeFloat, PositiveInt
 from mgformer.graph.bipartite import Graph
 from mgformer.graph.products import product_blocks, top_per_row
 from mgformer.models.base import Model, ModelConfig
+from mgformer.models.space import Float, Int, Space
 from mgformer.ranking.scorers import HistoryScorer
 
 
@@ -32,6 +33,12 @@ class RP3Beta(Model):
         """Exponent of the transition probabilities; 1 is the plain walk."""
         beta: NonNegativeFloat = 0.4
         """Penalty on popular items; 0 is P3α."""
+
+    space: ClassVar[Space] = {
+        "num_neighbors": Int(5, 1000, log=True),
+        "alpha": Float(0.0, 2.0),
+        "beta": Float(0.0, 2.0),
+    }
 
     def __init__(self, config: ModelConfig, graph: Graph, rng: np.random.Generator) -> None:
         self.config = cast(RP3Beta.Config, config)

@@ -1,0 +1,107 @@
+"""mgformer compare: several models on one split, by one protocol."""
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from mgformer.bundle import check_folder
+from mgformer.cli.console import INTERRUPTED, fail, out, print_json, print_table, working
+from mgformer.cli.train import summary
+from mgformer.config import DEFAULT_DATASET, named
+from mgformer.errors import ConfigError
+from mgformer.experiments.compare import (
+    DOCUMENT,
+    Comparison,
+    compare,
+    contestants,
+    write_document,
+)
+from mgformer.experiments.tables import as_json as tests_as_json
+from mgformer.experiments.tables import comparison_table, explanation
+
+
+def command(
+    data: str | None = typer.Argument(
+        None, help=f"A file, a folder, or a catalog name.  [default: {DEFAULT_DATASET}]"
+    ),
+    models: str = typer.Option(
+        ..., help="Models to compare, by name or as TOML files of runs, separated by commas."
+    ),
+    presets: Path | None = typer.Option(
+        None, "--config-dir", help="A folder in which NAME.toml has the options of a model."
+    ),
+    num_seeds: int = typer.Option(1, "--seeds", help="Runs of each, each with its own split."),
+    trials: int = typer.Option(
+        0, "--tune", help="Tune each with so many trials first, on validation of the first seed."
+    ),
+    settings: list[str] = typer.Option(
+        [],
+        "--set",
+        metavar="SECTION.OPTION=VALUE",
+        help="Set any option of all, and hold it in tuning; may be repeated.",
+    ),
+    folder: Path | None = typer.Option(
+        None, "--out", help="Folder of the runs and the table.  [default: runs/DATASET-compare]"
+    ),
+    as_json: bool = typer.Option(False, "--json", help="Print one JSON list, an object a run."),
+) -> None:
+    """Train several models on one split, and compare them on test.
+
+    The same command goes on with what is in --out: runs that are there are not repeated.
+    """
+    if num_seeds < 1:
+        raise ConfigError(f"--seeds must be at least 1, got {num_seeds}")
+    if trials < 0:
+        raise ConfigError(f"--tune must be at least 0, got {trials}")
+    wanted = [model.strip() for model in models.split(",") if model.strip()]
+    configs = contestants(wanted, data, presets, settings)
+    dataset = next(iter(configs.values())).dataset
+    folder = folder or Path("runs") / f"{Path(dataset).stem}-compare"
+    check_folder(folder)
+    try:
+        with working():
+            found = compare(
+                configs, folder, num_seeds=num_seeds, trials=trials, held=named(settings)
+            )
+    except KeyboardInterrupt:
+        fail("interrupted; the same command goes on with the runs that are left", INTERRUPTED)
+    write_document(found, folder, shlex.join(["mgformer", *sys.argv[1:]]))
+    if as_json:
+        print_json(listed(found))
+    else:
+        show(found, folder)
+
+
+def listed(found: Comparison) -> list[dict[str, Any]]:
+    """Return the machine-readable results: what `evaluate` prints of a run, times and tests."""
+    results = []
+    for name, runs in found.runs.items():
+        tests = found.tests.get(name)
+        against = {"against": {"name": found.best, **tests_as_json(tests)}} if tests else {}
+        results += [
+            {
+                "name": name,
+                **summary(run.record, run.folder),
+                "seconds_per_epoch": run.seconds_per_epoch,
+                "seconds_to_best": run.seconds_to_best,
+                **against,
+            }
+            for run in runs
+        ]
+    return results
+
+
+def show(found: Comparison, folder: Path) -> None:
+    """Print the table and what it is of."""
+    runs = found.runs[found.best]
+    record = runs[0].record
+    seeds = ", ".join(str(run.record["seed"]) for run in runs)
+    many = "seeds" if len(runs) > 1 else "seed"
+    out.print(f"test on {record['dataset']} ({record['fingerprint']}), {many} {seeds}")
+    out.print(f"protocol: {record['protocol']}", style="dim")
+    print_table(*comparison_table(found.runs, found.tests))
+    out.print(explanation(found.best, len(runs), found.tests), style="dim")
+    out.print(f"saved in {folder}; the table is in {folder / DOCUMENT}")

@@ -1,0 +1,83 @@
+"""Runs are trained once, and never passed off as others."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from mgformer.config import RunConfig, build_config
+from mgformer.data.catalog import open_dataset
+from mgformer.errors import BundleError, ConfigError
+from mgformer.experiments.runs import Run, ensure, find
+from mgformer.pipeline import train
+
+
+def described(table: Path, model: str = "bprmf", **options: object) -> RunConfig:
+    training = {"epochs": 4, "patience": 2, "batch_size": 128}
+    return build_config(
+        {"dataset": str(table), "model": {"name": model, **options}, "train": training}
+    )
+
+
+@pytest.fixture(scope="module")
+def run(table: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return ensure(described(table, dim=8), tmp_path_factory.mktemp("runs") / "bprmf")
+
+
+def test_a_run_is_what_training_gives_and_is_not_repeated(run: Run, table: Path) -> None:
+    bundle = train(described(table, dim=8))
+    assert run.record["test"] == bundle.record["test"]
+    assert bundle.per_user is not None
+    assert run.per_user.equals(bundle.per_user)
+    before = {path: path.stat().st_mtime_ns for path in run.folder.iterdir()}
+    assert ensure(described(table, dim=8), run.folder) == run
+    assert {path: path.stat().st_mtime_ns for path in run.folder.iterdir()} == before
+    assert find(run.folder / "elsewhere") is None
+
+
+def test_times_are_those_of_the_log(run: Run) -> None:
+    lines = (run.folder / "log.jsonl").read_text().splitlines()
+    seconds = [json.loads(line)["seconds"] for line in lines]
+    epochs = run.record["epochs"]
+    assert run.epoch_seconds == seconds
+    assert min(seconds) <= (run.seconds_per_epoch or 0) <= max(seconds)
+    assert run.seconds_to_best == pytest.approx(sum(seconds[:epochs]))
+    assert run.record["peak_mb"] is None or run.record["peak_mb"] > 50
+
+
+def test_epochs_of_a_refit_are_not_counted(table: Path, tmp_path: Path) -> None:
+    raw = {**described(table, dim=8).to_mapping(), "split": {"refit": True}}
+    refit = ensure(build_config(raw), tmp_path / "run")
+    stages = [
+        json.loads(line)["stage"] for line in (refit.folder / "log.jsonl").read_text().splitlines()
+    ]
+    assert "refit" in stages
+    assert len(refit.epoch_seconds) == stages.count("select")
+
+
+def test_a_model_without_epochs_has_one_time(table: Path, tmp_path: Path) -> None:
+    floor = ensure(described(table, "ease"), tmp_path / "ease")
+    assert floor.seconds_per_epoch is None
+    assert floor.seconds_to_best == floor.record["seconds"]["train"]
+    assert not (tmp_path / "ease" / "bundle.json").exists()
+
+
+def test_another_run_is_not_taken_for_this_one(run: Run, table: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"has model\.dim = 8, wanted is 16; delete it"):
+        ensure(described(table, dim=16), run.folder)
+    other = tmp_path / "other.csv"
+    other.write_text(table.read_text() + "u0,i59\n")
+    with pytest.raises(ConfigError, match="made of other data"):
+        ensure(described(table, dim=8), run.folder, open_dataset(str(other)))
+
+
+def test_an_option_that_was_not_set_is_another(table: Path, tmp_path: Path) -> None:
+    small = {"dim": 8, "num_negatives": 5}
+    ensure(described(table, "ultragcn", **small), tmp_path / "run")
+    with pytest.raises(ConfigError, match=r"negative_weight = None, wanted is 3\.0"):
+        ensure(described(table, "ultragcn", **small, negative_weight=3), tmp_path / "run")
+
+
+def test_figures_per_user_that_are_gone(run: Run, tmp_path: Path) -> None:
+    with pytest.raises(BundleError, match="has no figures per user"):
+        _ = Run(tmp_path, run.record).per_user

@@ -1,0 +1,88 @@
+"""What is proposed follows from the trials before and the seed alone."""
+
+import builtins
+from typing import Any
+
+import pytest
+
+from mgformer.config import build_config
+from mgformer.errors import ConfigError
+from mgformer.experiments.search import FIRST_EPOCHS, NEVER_PRUNED, GivenUp, propose, space_of
+from mgformer.experiments.trials import Trial
+from mgformer.models.space import Choice, Float, Int
+
+SPACE = {"a": Float(1e-3, 1.0, log=True), "b": Int(1, 9), "c": Choice(("x", "y"))}
+
+
+def made(number: int, value: float, **options: Any) -> Trial:
+    options = options or {"a": 0.01 * (number + 1), "b": number % 9 + 1, "c": "x"}
+    curve = {epoch: value * epoch / 10 for epoch in range(1, 11)}
+    return Trial(
+        state="complete", options=options, seconds=1.0, curve=curve, valid={"ndcg@20": value}
+    )
+
+
+def test_the_first_is_the_run_that_was_given() -> None:
+    assert propose(SPACE, {"a": 0.5, "b": 2, "c": "y"}, 0, []).options == {
+        "a": 0.5, "b": 2, "c": "y",
+    }  # fmt: skip
+    # What lies outside of the space cannot be told to the search, and is not changed.
+    assert propose(SPACE, {"a": 0.0, "b": 99, "c": "x"}, 0, []).options == {"c": "x"}
+
+
+def test_proposals_are_in_the_space_and_repeat_themselves() -> None:
+    past = [made(0, 0.1, c="x"), *(made(n, 0.1 + n / 100) for n in range(1, 15))]
+    found = [propose(SPACE, {}, 3, past[:n]).options for n in range(1, 16)]
+    assert found == [propose(SPACE, {}, 3, past[:n]).options for n in range(1, 16)]
+    assert found != [propose(SPACE, {}, 4, past[:n]).options for n in range(1, 16)]
+    assert all(value in SPACE[name] for options in found for name, value in options.items())
+    assert len({options["a"] for options in found}) == len(found)
+
+
+def test_the_search_learns_from_what_was_good() -> None:
+    good = [made(n, 0.9, a=0.002, b=9, c="y") for n in range(6)]
+    bad = [made(n, 0.1, a=0.5, b=1, c="x") for n in range(54)]
+    proposed = [propose(SPACE, {}, seed, [*bad, *good]).options for seed in range(20)]
+    assert sum(options["c"] == "y" for options in proposed) > 14  # by chance 10
+    assert sum(options["a"] < 0.03 for options in proposed) > 14
+
+
+def test_what_does_worse_than_most_is_given_up() -> None:
+    past = [made(n, 0.5) for n in range(NEVER_PRUNED)]
+    attempt = propose(SPACE, {}, 0, past)
+    for epoch in range(1, FIRST_EPOCHS):
+        attempt.report(epoch, 0.0)
+    with pytest.raises(GivenUp):
+        attempt.report(FIRST_EPOCHS, 0.01)
+    fine = propose(SPACE, {}, 0, past)
+    for epoch in range(1, 20):
+        fine.report(epoch, 0.9)
+    early = propose(SPACE, {}, 0, past[1:])
+    for epoch in range(1, 20):
+        early.report(epoch, 0.0)  # too few to be compared with
+
+
+def test_what_is_looked_for() -> None:
+    run = build_config({"model": {"name": "lightgcn"}})
+    assert set(space_of(run)) == {
+        "model.dim", "model.num_layers", "model.l2", "train.lr", "train.batch_size",
+    }  # fmt: skip
+    assert "model.dim" not in space_of(run, {"model.dim", "split.kind"})
+    free = build_config({"model": {"name": "directau", "encoder": "mf"}})
+    assert "train.weight_decay" in space_of(free)  # it has no penalty of its own
+    assert "model.num_layers" not in space_of(free)
+    assert set(space_of(build_config({"model": {"name": "ease"}}))) == {"model.l2"}
+    assert not space_of(build_config({"model": {"name": "popularity"}}))
+
+
+def test_without_optuna_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def absent(name: str, *rest: Any) -> Any:
+        if name == "optuna":
+            raise ImportError(name)
+        return real(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", absent)
+    with pytest.raises(ConfigError, match=r"pip install 'mgformer\[tune\]'"):
+        propose(SPACE, {}, 0, [])

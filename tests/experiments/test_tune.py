@@ -1,0 +1,203 @@
+"""Tuning: never worse than what was given, blind to test, and able to go on."""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mgformer import pipeline
+from mgformer.config import RunConfig, build_config, read_config
+from mgformer.data.dataset import Dataset
+from mgformer.data.splits import Split
+from mgformer.errors import BundleError, ConfigError, DataError
+from mgformer.experiments.runs import flat
+from mgformer.experiments.trials import load_tuning
+from mgformer.experiments.tune import BEST, tune
+from mgformer.opening import open_data
+from tests.test_cli import assert_one_line, mgformer, succeed
+
+
+def described(table: Path, model: str = "ease", **sections: Any) -> RunConfig:
+    options = sections.pop("options", {})
+    return build_config({"dataset": str(table), "model": {"name": model, **options}, **sections})
+
+
+def options_in(folder: Path) -> list[dict[str, Any]]:
+    tuning = load_tuning(folder)
+    assert tuning is not None
+    return [trial.options for trial in tuning.trials]
+
+
+def test_the_first_trial_is_what_was_given_and_the_best_is_not_worse(
+    table: Path, tmp_path: Path
+) -> None:
+    config = described(table, options={"l2": 1.0})
+    tuned = tune(config, tmp_path, 6)
+    assert tuned.trials[0].options == {"model.l2": 1.0}
+    given = pipeline.train(config).record["valid"]
+    assert tuned.trials[0].valid == {name: given[name] for name in ("ndcg@20", "recall@20")}
+    assert tuned.best.value == max(trial.value for trial in tuned.trials) >= given["ndcg@20"]
+    assert flat(tuned.config.to_mapping())["model.l2"] == tuned.best.options["model.l2"]
+
+
+def test_what_it_writes_is_a_run_with_the_figures_it_names(table: Path, tmp_path: Path) -> None:
+    tuned = tune(described(table, seed=3), tmp_path, 4)
+    text = (tmp_path / BEST).read_text()
+    assert build_config(read_config(tmp_path / BEST)) == tuned.config
+    assert f"# Data: tastes, {tuned.fingerprint}." in text
+    assert "# Trials: 4 trials, 0 given up, 0 failed; seed 3; test was not looked at." in text
+    assert f"# Validation NDCG@20: {tuned.best.value:.4f} in trial {tuned.ranked[0]}" in text
+    arguments = ["train", "--config", tmp_path / BEST, "--out", tmp_path / "run", "--json"]
+    record = json.loads(succeed(*arguments))
+    assert record["valid"]["ndcg@20"] == tuned.best.value
+    assert record["fingerprint"] == tuned.fingerprint
+
+
+def test_a_tuning_that_was_killed_goes_on_as_if_it_was_not(table: Path, tmp_path: Path) -> None:
+    arguments = ["tune", str(table), "--model", "itemknn", "--out", str(tmp_path / "killed")]
+    command = [sys.executable, "-m", "mgformer", *arguments, "--trials", "100000"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        while not (tmp_path / "killed" / "trials.json").exists() and process.poll() is None:
+            time.sleep(0.01)
+        process.kill()
+    done = len(options_in(tmp_path / "killed"))
+    total = done + 3
+    result = json.loads(succeed(*arguments, "--trials", total, "--json"))
+    assert len(result["trials"]) == len(options_in(tmp_path / "killed")) == total
+    tune(described(table, "itemknn"), tmp_path / "whole", total)
+    assert options_in(tmp_path / "killed") == options_in(tmp_path / "whole")
+    before = (tmp_path / "killed" / "trials.json").read_bytes()
+    succeed(*arguments, "--trials", total)  # all are made
+    assert (tmp_path / "killed" / "trials.json").read_bytes() == before
+
+
+def test_tuning_never_looks_at_test(
+    table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither is anything measured there, nor do other test pairs change a single trial."""
+    opened = open_data(described(table))
+    split = opened.split
+    fewer = split.test.subset(np.arange(len(split.test)) % 3 == 0)
+    real, measured = pipeline.evaluate_part, []
+
+    def watched(scorer: Any, parts: Split, part: str, options: Any) -> Any:
+        measured.append((part, len(parts.test)))
+        return real(scorer, parts, part, options)
+
+    monkeypatch.setattr(pipeline, "evaluate_part", watched)
+    config = described(
+        table, "bprmf", split={"kind": "given"}, train={"epochs": 3}, options={"dim": 8}
+    )
+    found = []
+    for number, test in enumerate((split.test, fewer)):
+        parts = {"train": split.train, "valid": split.valid, "test": test}
+        dataset = Dataset("parts", opened.dataset.interactions, parts)
+        tuned = tune(config, tmp_path / str(number), 3, dataset=dataset)
+        found.append([trial.model_dump(exclude={"seconds"}) for trial in tuned.trials])
+    assert found[0] == found[1]
+    assert set(measured) == {("valid", 0)}
+
+
+def test_a_trial_that_lags_behind_is_given_up(table: Path, tmp_path: Path) -> None:
+    training = {"epochs": 5, "patience": 5, "batch_size": 256, "lr": 0.01}
+    config = described(table, "directau", options={"dim": 8}, train=training)
+    held = {"model.dim", "model.num_layers", "train.batch_size", "train.weight_decay"}
+    tuned = tune(config, tmp_path, 8, held=held)
+    states = [trial.state for trial in tuned.trials]
+    assert "pruned" in states
+    assert "pruned" not in states[:4]
+    for trial in tuned.trials:
+        whole = trial.state == "complete"
+        assert (len(trial.curve) == 5) == whole
+        assert bool(trial.valid) == whole
+        assert set(trial.options) == {"model.uniformity_weight", "train.lr"}
+    assert f"{states.count('pruned')} given up" in tuned.counts()
+
+
+def test_a_trial_that_fails_is_one_of_the_trials(table: Path, tmp_path: Path) -> None:
+    # 192 features are a multiple of the 64 + 32 channels that are given, but not of all others.
+    options = {"attention": "kernel", "num_features": 192, "rank": 32, "dim": 64, "num_heads": 1}
+    config = described(table, "mgformer", options=options, train={"epochs": 1})
+    held = {"train.batch_size", "train.lr", "train.weight_decay"}
+    tuned = tune(config, tmp_path, 8, held=held)
+    failed = [trial for trial in tuned.trials if trial.state == "failed"]
+    assert failed
+    assert all("num_features must be a multiple" in (trial.error or "") for trial in failed)
+    assert tuned.best.state == "complete"
+    assert len(tuned.trials) == 8
+
+
+def test_when_all_fail_one_line_says_why(table: Path, tmp_path: Path) -> None:
+    training = {"lr": 1e30, "epochs": 2}
+    arguments = ["tune", table, "--model", "bprmf", "--trials", 2, "--out", tmp_path / "x"]
+    settings = [part for name, v in training.items() for part in ("--set", f"train.{name}={v}")]
+    done = mgformer(*arguments, *settings)
+    assert done.returncode == 2
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("error: ")
+    assert "all 2 trials failed; the first: training diverged" in last
+    assert not (tmp_path / "x" / BEST).exists()
+
+
+def test_what_is_set_is_held(table: Path, tmp_path: Path) -> None:
+    arguments = ["tune", table, "--model", "itemknn", "--trials", 3, "--out", tmp_path, "--json"]
+    done = mgformer(*arguments, "--set", "model.weighting=bm25", "--set", "model.shrink=5")
+    result = json.loads(done.stdout)
+    assert all(set(trial["options"]) == {"model.num_neighbors"} for trial in result["trials"])
+    section = read_config(Path(result["config"]))["model"]
+    assert (section["weighting"], section["shrink"]) == ("bm25", 5.0)
+    assert result["best"]["valid"]["ndcg@20"] == max(
+        trial["valid"]["ndcg@20"] for trial in result["trials"]
+    )
+    assert "test" not in result
+    free = described(table, "itemknn", options={"weighting": "bm25", "shrink": 5})
+    with pytest.raises(ConfigError, match=r"was made with \['model.shrink', 'model.weighting'\]"):
+        tune(free, tmp_path, 4)
+
+
+def test_the_table_shows_the_best_and_what_changed(table: Path, tmp_path: Path) -> None:
+    shown = succeed("tune", table, "--model", "ease", "--trials", 3, "--out", tmp_path / "t")
+    assert "ease on tastes" in shown
+    assert "model.l2=" in shown
+    assert "as given" in shown
+    assert f"mgformer train --config {tmp_path / 't' / BEST}" in shown
+
+
+def test_no_trial_is_begun_after_the_time_is_up(table: Path, tmp_path: Path) -> None:
+    for _ in range(2):  # one is made, so that there is a result
+        assert len(tune(described(table), tmp_path, 50, timeout=1e-9).trials) == 1
+
+
+def test_other_options_or_data_are_refused(table: Path, tmp_path: Path) -> None:
+    tune(described(table), tmp_path / "t", 1)
+    with pytest.raises(ConfigError, match=r"has model\.l2 = 250\.0, wanted is 3\.0; delete it"):
+        tune(described(table, options={"l2": 3}), tmp_path / "t", 2)
+    other = tmp_path / "tastes.csv"
+    other.write_text(table.read_text() + "u0,i59\n")
+    config = described(table)
+    with pytest.raises(ConfigError, match="made of other data"):
+        tune(config, tmp_path / "t", 2, dataset=open_data(described(other)).dataset)
+    (tmp_path / "t" / "trials.json").write_text("{}")
+    with pytest.raises(BundleError, match="not the trials that were written"):
+        tune(config, tmp_path / "t", 2)
+
+
+def test_bad_questions(table: Path, tmp_path: Path) -> None:
+    for arguments, expected in {
+        ("--model", "popularity"): "popularity has no options to look for",
+        ("--model", "ease", "--set", "model.l2=3"): "all that it has are held by --set",
+        ("--model", "eease"): "did you mean ease?",
+        ("--trials", "0"): "--trials must be at least 1, got 0",
+        ("--timeout", "0"): "--timeout must be above 0, got 0",
+        ("--set", "split.valid=0"): "tastes: has no validation part to tune on",
+        ("--config", str(tmp_path / "none.toml")): "no such config file",
+    }.items():
+        assert_one_line(mgformer("tune", table, "--out", tmp_path / "x", *arguments), expected)
+    assert not (tmp_path / "x").exists()
+    with pytest.raises(DataError, match="no validation part"):
+        tune(described(table, split={"valid": 0}), tmp_path / "x", 1)

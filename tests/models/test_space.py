@@ -1,0 +1,78 @@
+"""Spaces name options that exist, and hold only what can be built."""
+
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from mgformer.config import build_config
+from mgformer.models import MODELS
+from mgformer.models.base import TrainableModel
+from mgformer.models.space import Choice, Dimension, Float, Int, Space, searched
+from mgformer.training.options import SPACE, TrainConfig
+
+SPACES: dict[str, tuple[Space, type[BaseModel]]] = {
+    **{name: (model.space, model.Config) for name, model in MODELS.items()},
+    "train": (SPACE, TrainConfig),
+}
+
+
+def ends(dimension: Dimension) -> tuple[Any, ...]:
+    return dimension.options if isinstance(dimension, Choice) else (dimension.low, dimension.high)
+
+
+@pytest.mark.parametrize("name", sorted(SPACES))
+def test_dimensions_are_options_and_ranges_that_can_be_searched(name: str) -> None:
+    space, config = SPACES[name]
+    assert space or name == "popularity"
+    for option, dimension in space.items():
+        assert {option, *dimension.when} <= config.model_fields.keys()
+        if isinstance(dimension, Choice):
+            assert len(set(dimension.options)) == len(dimension.options) > 1
+        else:
+            assert dimension.low < dimension.high
+            assert dimension.low > 0 or not dimension.log
+        assert all(end in dimension for end in ends(dimension))
+
+
+@pytest.mark.parametrize("name", sorted(MODELS))
+def test_every_end_makes_a_run(name: str) -> None:
+    def run(**options: Any) -> None:
+        train = {"lr": ends(SPACE["lr"])[0], "weight_decay": ends(SPACE["weight_decay"])[1]}
+        built = build_config({"model": {"name": name, **options}, "train": train})
+        assert {**built.model.model_dump(), **options} == built.model.model_dump()
+
+    space = MODELS[name].space
+    for option, dimension in space.items():
+        for end in ends(dimension):
+            run(**{option: end})
+    for side in (0, -1):
+        run(**{option: ends(dimension)[side] for option, dimension in space.items()})
+
+
+@pytest.mark.parametrize("name", sorted(MODELS))
+def test_a_model_says_where_to_look_itself(name: str) -> None:
+    assert "space" in vars(MODELS[name])  # a space that is inherited lacks what the model adds
+
+
+@pytest.mark.parametrize(
+    "name", sorted(n for n, m in MODELS.items() if issubclass(m, TrainableModel))
+)
+def test_embeddings_are_looked_for_among_the_same_sizes(name: str) -> None:
+    assert MODELS[name].space["dim"] == MODELS["mgformer"].space["dim"]
+
+
+def test_what_has_no_effect_is_not_searched() -> None:
+    space: Space = {"a": Float(0, 1), "b": Int(1, 3, when={"form": "one"})}
+    assert list(searched(space, {"form": "one"})) == ["a", "b"]
+    assert list(searched(space, {"form": "two"})) == ["a"]
+    assert "weight_decay" not in searched(SPACE, TrainConfig(optimizer="rows").model_dump())
+
+
+def test_what_a_dimension_holds() -> None:
+    assert 0.5 in Float(0, 1)
+    assert 1 in Float(0, 1)
+    assert 0.0 not in Float(1e-8, 1, log=True)
+    assert 1.5 not in Int(1, 2)
+    assert None not in Float(0, 1)
+    assert "b" not in Choice(("a",))
