@@ -1,8 +1,46 @@
-"""Documents whose figures are generated: a block between two markers is replaced, nothing else."""
+"""Documents whose figures are generated from run folders, and never typed.
 
+    python -m benchmarks.documents [--runs runs/reproduce]
+
+writes the tables of the runs that are there: those of MGFormer's variants into docs/method.md,
+those of the paper's models and of item groups into docs/results.md.
+"""
+
+import argparse
 from pathlib import Path
 
+from mgformer.experiments.reproduce import plan, write
+from mgformer.experiments.variants import AS_IT_IS
+
 ROOT = Path(__file__).parent.parent
+DATASETS = ("amazon-beauty", "yelp2018", "gowalla", "alibaba")
+
+
+def main() -> None:
+    """Write all blocks."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--runs", type=Path, default=Path("runs/reproduce"))
+    runs = parser.parse_args().runs
+    rows = plan.table3_rows(plan.REFERENCE)
+    found = plan.find_all(rows, runs / plan.REFERENCE)
+    table = write.quality_table(rows, found, AS_IT_IS).markdown()
+    how = write.provenance(found, f"mgformer reproduce table3 --dataset {plan.REFERENCE}")
+    write_block(ROOT / "docs" / "method.md", "table3", f"{table}\n{how}")
+    write_block(
+        ROOT / "docs" / "results.md", "table2", "\n".join(map(table2, DATASETS, [runs] * 4))
+    )
+
+
+def table2(dataset: str, runs: Path) -> str:
+    """Return table 2 and figure 2 of a dataset, as far as there are runs."""
+    rows = plan.table2_rows(dataset)
+    found = plan.find_all(rows, runs / dataset)
+    if not found:
+        return ""
+    table = write.quality_table(rows, found, "mgformer").markdown()
+    groups = write.group_table(found).markdown()
+    how = write.provenance(found, f"mgformer reproduce table2 --dataset {dataset}")
+    return f"### {dataset}\n\n{table}\n{groups}\n{how}"
 
 
 def write_block(document: Path, name: str, text: str) -> None:
@@ -13,3 +51,7 @@ def write_block(document: Path, name: str, text: str) -> None:
     if not (found and closed):
         raise ValueError(f"{document}: no {begin} … {end} to write into")
     document.write_text(f"{before}{begin}\n{text}{end}{after}")
+
+
+if __name__ == "__main__":
+    main()

@@ -12,7 +12,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from benchmarks.documents import ROOT
+from benchmarks.documents import ROOT, write_block
 from mgformer.cli.console import working
 from mgformer.config import build_config, read_config
 from mgformer.experiments.runs import ensure, find
@@ -43,19 +43,10 @@ PUBLISHED = {
 EXPECT = re.compile(
     r"^# Expect: (not measured yet|test Recall@20 [\d.]+\d, NDCG@20 [\d.]+\d)", re.M
 )
-HEAD = """# Results
-
-Generated from run folders by `python -m benchmarks.presets`; none of our figures is typed. Options
-and epochs are those with the best validation NDCG@20 of what was tried, except in runs `-paper`,
-which take the paper's. The split is the dataset's own (`given`, then trained again on train and
-validation where it says refit) or 80/10/10 per user at random (`ratio`, the MGFormer paper's);
-figures of different splits cannot be compared ([protocol](protocol.md)). Where there are several
-seeds, each has its own split and figures are means. Published figures of the LightGCN split often
-chose hyper-parameters or epochs on the test set.
-
-| run | Recall@20 | NDCG@20 | published | ratio | validation NDCG@20 | split |
-|---|---|---|---|---|---|---|
-"""
+HEAD = [
+    "| run | Recall@20 | NDCG@20 | published | ratio | validation NDCG@20 | split |",
+    "|---|---|---|---|---|---|---|",
+]
 
 
 def main() -> None:
@@ -78,7 +69,7 @@ def main() -> None:
         for name in presets
     }
     known = {name: records for name, records in found.items() if records}
-    (ROOT / "docs" / "results.md").write_text(HEAD + table(known))
+    write_block(ROOT / "docs" / "results.md", "presets", table(known))
     for name, records in known.items():
         expect(presets[name], records)
 
@@ -117,7 +108,7 @@ def table(runs: dict[str, list[dict[str, Any]]]) -> str:
             f" {mean(records, 'valid', 'ndcg@20'):.4f} | {split} |"
         )
         notes.append(f"- {name}: {first['fingerprint']}, {_each(records)}")
-    return "\n".join([*rows, "", "Runs:", "", *notes, ""])
+    return "\n".join([*HEAD, *rows, "", "Runs:", "", *notes, ""])
 
 
 def _each(records: list[dict[str, Any]]) -> str:

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import typer
 
+from mgformer.bundle import check_folder, write_whole
 from mgformer.cli.console import err, out, print_json, print_table, working
 from mgformer.config import build_config
-from mgformer.errors import ConfigError
+from mgformer.errors import BundleError, ConfigError
 from mgformer.experiments import paper
 from mgformer.experiments.reproduce import plan, write
 from mgformer.experiments.reproduce.plan import Row
@@ -41,6 +42,9 @@ def command(
     only: list[str] = typer.Option(
         [], help="One row: a model, or a variant of table3; may be repeated.  [default: all]"
     ),
+    no_train: bool = typer.Option(
+        False, "--no-train", help="Write up the runs that are there, whatever their seeds."
+    ),
     folder: Path = typer.Option(
         Path("runs/reproduce"), "--out", help="Where runs and tables go; runs there are kept."
     ),
@@ -48,6 +52,7 @@ def command(
 ) -> None:
     """Run a table or figure of the paper again, and write it up beside the paper's figures."""
     place = folder / dataset
+    check_folder(place)
     if what is What.timing:
         with working():
             table = _timing(dataset, only or TIMED)
@@ -55,13 +60,15 @@ def command(
         return
     rows, reference = _rows(what, dataset, only)
     with working():
-        runs = plan.run_all(rows, range(seeds), place)
+        runs = plan.find_all(rows, place) if no_train else plan.run_all(rows, range(seeds), place)
+    if not runs:
+        raise BundleError(f"{place}: none of these runs is there; run without --no-train")
     title = f"NDCG@20 on test, {dataset}"
     if what is What.figure2:
         table, chart = write.group_table(runs), write.group_chart(dataset, runs)
     else:
         table, chart = write.quality_table(rows, runs, reference), write.quality_chart(title, runs)
-    write.write_whole(place / f"{what}.svg", chart)
+    write_whole(place / f"{what}.svg", chart)
     _show(what, table, place, write.provenance(runs, _command()), as_json, runs)
 
 
@@ -106,7 +113,8 @@ def _show(
     runs: dict[str, list[Run]] | None = None,
 ) -> None:
     path = place / f"{what}.md"
-    write.write_whole(path, f"{table.markdown()}\n{how}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, f"{table.markdown()}\n{how}")
     if as_json:
         records = {name: [run.record for run in own] for name, own in (runs or {}).items()}
         rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]

@@ -9,7 +9,7 @@ from mgformer.config import build_config, with_settings
 from mgformer.errors import ConfigError
 from mgformer.experiments import paper
 from mgformer.experiments.presets import preset
-from mgformer.experiments.runs import Run, ensure
+from mgformer.experiments.runs import Run, check_config, ensure, find
 from mgformer.experiments.variants import AS_IT_IS, VARIANTS
 from mgformer.models import MODELS
 from mgformer.progress import phase
@@ -91,6 +91,19 @@ def run_all(rows: Sequence[Row], seeds: Sequence[int], out: Path) -> dict[str, l
             config = build_config({**row.raw, "seed": seed}, row.name)
             found[row.name].append(ensure(config, out / row.folder / f"seed-{seed}"))
             advance(1)
+    return found
+
+
+def find_all(rows: Sequence[Row], out: Path) -> dict[str, list[Run]]:
+    """Return the runs that are there, by seed, of the rows that have any; nothing is trained."""
+    found: dict[str, list[Run]] = {}
+    for row in rows:
+        runs = [run for path in (out / row.folder).glob("seed-*") if (run := find(path))]
+        for run in runs:
+            wanted = build_config({**row.raw, "seed": run.record["seed"]}, row.name)
+            check_config(run.folder, run.record["config"], wanted)
+        if runs:
+            found[row.name] = sorted(runs, key=lambda run: run.record["seed"])
     return found
 
 

@@ -1,8 +1,6 @@
 """What is written of the runs: Markdown tables beside the paper's figures, and charts."""
 
-import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from mgformer.errors import DataError
 from mgformer.experiments.reproduce.chart import bar_chart
@@ -25,7 +23,7 @@ def quality_table(rows: Sequence[Row], runs: Runs, reference: str) -> Table:
     """Return our figures beside the paper's, and p-values against one of the rows.
 
     Args:
-        rows: The lines of the table.
+        rows: The lines of the table; those without runs are left out.
         runs: Name of a row → its runs, one for each seed.
         reference: The row that the others are tested against, if it is among them.
     """
@@ -35,7 +33,9 @@ def quality_table(rows: Sequence[Row], runs: Runs, reference: str) -> Table:
     ]  # fmt: skip
     lines = []
     for row in rows:
-        own = runs[row.name]
+        own = runs.get(row.name)
+        if not own:
+            continue
         ours = [measured(own, "test", metric) for metric in METRICS]
         stated, ratio = NOTHING, NOTHING
         if row.paper is not None:
@@ -112,14 +112,6 @@ def provenance(runs: Runs, command: str) -> str:
         " figures are means ± deviations over seeds. p: paired t-test over test users, each"
         f" averaged over the seeds. Commits: {', '.join(commits)}.\n"
     )
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write a file so that it is there whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f"{path.name}.part")
-    draft.write_text(text)
-    os.replace(draft, path)
 
 
 def _of_group(runs: Sequence[Run], group: str) -> list[float]:
