@@ -1,0 +1,97 @@
+"""How much choosing on the test set flatters: one training, looked at with both eyes.
+
+    python -m benchmarks.selection [--only amazon-beauty/directau …] [--seeds 0 1 2]
+
+While a preset trains as usual, whatever its validation looks at (every epoch, every exponent of
+popularity) is measured on test as well. "on validation" is the test figure of what validation would
+choose, "on test" the best of all the test figures: what much public code reports. The figures of
+each preset are kept in runs/selection; the table in docs/protocol.md is written from there.
+"""
+
+import argparse
+import json
+from pathlib import Path
+from statistics import fmean
+
+import numpy as np
+
+from benchmarks.documents import ROOT, write_block
+from mgformer.bundle import write_whole
+from mgformer.cli.console import working
+from mgformer.config import RunConfig, build_config
+from mgformer.data.catalog import open_dataset
+from mgformer.data.splits import split_dataset
+from mgformer.experiments.presets import preset
+from mgformer.fitting import fit
+from mgformer.pipeline import commit, evaluate_part
+from mgformer.ranking.evaluation import EvaluationConfig
+from mgformer.ranking.scorers import Scorer
+
+METRIC = "ndcg@20"
+AT_20 = EvaluationConfig(ks=(20,))
+
+
+def main() -> None:
+    """Train what is asked for and is not there, or write the table of all there is."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--runs", type=Path, default=Path("runs/selection"))
+    parser.add_argument("--only", nargs="*", default=[], help="dataset/model; default: none")
+    parser.add_argument("--seeds", nargs="*", type=int, default=[0])
+    options = parser.parse_args()
+    for name in options.only:
+        for seed in options.seeds:
+            path = options.runs / name / f"seed-{seed}.json"
+            if not path.exists():
+                config = build_config({**(preset(*name.split("/")) or {}), "seed": seed}, name)
+                with working():
+                    figures = both_choices(config)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                write_whole(path, json.dumps(figures))
+    if not options.only:
+        write_block(ROOT / "docs" / "protocol.md", "selection", table(options.runs))
+
+
+def both_choices(config: RunConfig) -> dict[str, object]:
+    """Train once; return the test figure that each way of choosing leads to."""
+    split_rng, model_rng = np.random.default_rng(config.seed).spawn(2)
+    dataset = open_dataset(config.dataset, config.data)
+    split = split_dataset(dataset, config.split, split_rng)
+    seen: list[tuple[float, float]] = []
+
+    def measure(scorer: Scorer, sampled: bool) -> dict[str, float] | None:
+        valid, test = (evaluate_part(scorer, split, part, AT_20) for part in ("valid", "test"))
+        assert valid is not None
+        assert test is not None
+        seen.append((valid.means[METRIC], test.means[METRIC]))
+        return {name: valid.means[name] for name in (METRIC, "recall@20")}
+
+    fit(config, split.train, model_rng.spawn(2)[0], measure=measure)
+    return {
+        "on_validation": max(seen)[1],
+        "on_test": max(test for _, test in seen),
+        "looks": len(seen),
+        "fingerprint": dataset.fingerprint,
+        "seed": config.seed,
+        "commit": commit(),
+    }
+
+
+def table(runs: Path) -> str:
+    """Return a row for each preset."""
+    rows = [
+        "| run | NDCG@20 chosen on validation | chosen on test | flattered by | seeds | commit |",
+        "|---|---|---|---|---|---|",
+    ]
+    for folder in sorted(path for path in runs.glob("*/*") if path.is_dir()):
+        found = [json.loads(path.read_text()) for path in sorted(folder.glob("seed-*.json"))]
+        honest, best = (fmean(one[key] for one in found) for key in ("on_validation", "on_test"))
+        seeds = ", ".join(str(one["seed"]) for one in found)
+        rows.append(
+            f"| {folder.parent.name}/{folder.name} | {honest:.4f} | {best:.4f} |"
+            f" {best / honest - 1:.1%} | {seeds} | {found[0]['commit']} |"
+        )
+    return "\n".join([*rows, ""])
+
+
+if __name__ == "__main__":
+    main()
