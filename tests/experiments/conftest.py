@@ -1,3 +1,6 @@
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -16,3 +19,29 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("data") / "tastes.csv"
     path.write_text("user,item\n" + "\n".join(rows) + "\n")
     return path
+
+
+class _Interrupting(logging.Handler):
+    def __init__(self, beginning: str) -> None:
+        super().__init__()
+        self.beginning = beginning
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.getMessage().startswith(self.beginning):
+            raise KeyboardInterrupt
+
+
+@pytest.fixture
+def interrupt_at() -> Callable[[str], AbstractContextManager[None]]:
+    """Press Ctrl-C when a line of the log begins like this."""
+
+    @contextmanager
+    def interrupting(beginning: str) -> Iterator[None]:
+        log, handler = logging.getLogger("mgformer"), _Interrupting(beginning)
+        log.addHandler(handler)
+        try:
+            yield
+        finally:
+            log.removeHandler(handler)
+
+    return interrupting

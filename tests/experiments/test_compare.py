@@ -2,6 +2,8 @@
 
 import json
 import shutil
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +142,17 @@ def test_everybody_gets_as_many_trials(table: Path, tmp_path: Path) -> None:
     done = mgformer("compare", table, *arguments[:2], "--out", tmp_path)  # not tuned: other runs
     assert done.returncode == 2
     assert "wanted is" in done.stderr
+
+
+def test_an_interrupted_comparison_says_how_to_go_on(
+    table: Path, tmp_path: Path, interrupt_at: Callable[[str], AbstractContextManager[None]]
+) -> None:
+    arguments = ["compare", table, "--models", "ease,gfcf", "--out", tmp_path, "--json"]
+    with interrupt_at("training gfcf"):
+        done = mgformer(*arguments)
+    assert done.returncode == 130
+    assert "interrupted; the same command goes on" in done.stderr
+    assert len(json.loads(succeed(*arguments))) == 2
 
 
 def preset(folder: Path, stem: str, **raw: Any) -> Path:

@@ -7,7 +7,7 @@ import pytest
 
 from mgformer.config import build_config
 from mgformer.errors import ConfigError
-from mgformer.experiments.search import FIRST_EPOCHS, NEVER_PRUNED, GivenUp, propose, space_of
+from mgformer.experiments.search import FIRST_JUDGED, NEVER_PRUNED, GivenUp, propose, space_of
 from mgformer.experiments.trials import Trial
 from mgformer.models.space import Choice, Float, Int
 
@@ -50,10 +50,10 @@ def test_the_search_learns_from_what_was_good() -> None:
 def test_what_does_worse_than_most_is_given_up() -> None:
     past = [made(n, 0.5) for n in range(NEVER_PRUNED)]
     attempt = propose(SPACE, {}, 0, past)
-    for epoch in range(1, FIRST_EPOCHS):
+    for epoch in range(1, FIRST_JUDGED):
         attempt.report(epoch, 0.0)
     with pytest.raises(GivenUp):
-        attempt.report(FIRST_EPOCHS, 0.01)
+        attempt.report(FIRST_JUDGED, 0.01)
     fine = propose(SPACE, {}, 0, past)
     for epoch in range(1, 20):
         fine.report(epoch, 0.9)

@@ -4,6 +4,8 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +76,18 @@ def test_a_tuning_that_was_killed_goes_on_as_if_it_was_not(table: Path, tmp_path
     before = (tmp_path / "killed" / "trials.json").read_bytes()
     succeed(*arguments, "--trials", total)  # all are made
     assert (tmp_path / "killed" / "trials.json").read_bytes() == before
+
+
+def test_an_interrupted_tuning_says_how_to_go_on(
+    table: Path, tmp_path: Path, interrupt_at: Callable[[str], AbstractContextManager[None]]
+) -> None:
+    arguments = ["tune", table, "--model", "ease", "--trials", 3, "--out", tmp_path, "--json"]
+    with interrupt_at("trial 1:"):
+        done = mgformer(*arguments)
+    assert done.returncode == 130
+    assert "interrupted; the same command goes on" in done.stderr
+    assert len(options_in(tmp_path)) == 1
+    assert len(json.loads(succeed(*arguments))["trials"]) == 3
 
 
 def test_tuning_never_looks_at_test(
@@ -182,7 +196,11 @@ def test_other_options_or_data_are_refused(table: Path, tmp_path: Path) -> None:
     config = described(table)
     with pytest.raises(ConfigError, match="made of other data"):
         tune(config, tmp_path / "t", 2, dataset=open_data(described(other)).dataset)
-    (tmp_path / "t" / "trials.json").write_text("{}")
+    trials = tmp_path / "t" / "trials.json"
+    trials.write_text(trials.read_text().replace('"model.l2": 250.0', '"model.l2": 1e9'))
+    with pytest.raises(ConfigError, match="looked elsewhere"):
+        tune(config, tmp_path / "t", 2)
+    trials.write_text("{}")
     with pytest.raises(BundleError, match="not the trials that were written"):
         tune(config, tmp_path / "t", 2)
 

@@ -26,10 +26,10 @@ from mgformer.experiments.tables import (
 from mgformer.experiments.tune import Tuned, shown, tune
 from mgformer.models import MODELS
 from mgformer.opening import open_data
+from mgformer.pipeline import SELECTION_K
 from mgformer.progress import phase
 
 DOCUMENT = "compare.md"
-K = 20
 SHARED = ("dataset", "seed", "warm_start", "data", "split", "evaluation")
 log = logging.getLogger("mgformer")
 
@@ -195,9 +195,10 @@ def _check_one_protocol(configs: Mapping[str, RunConfig]) -> None:
                     f"{option} is {expected.get(option)!r} for {first} and {got.get(option)!r} for"
                     f" {name}; comparing takes one protocol: give it to all with --set"
                 )
-    if K not in config.evaluation.ks:
+    if SELECTION_K not in config.evaluation.ks:
         raise ConfigError(
-            f"evaluation.ks is {list(config.evaluation.ks)}; comparing takes a cut-off of {K}"
+            f"evaluation.ks is {list(config.evaluation.ks)}; comparing takes a cut-off of"
+            f" {SELECTION_K}, as in --set evaluation.ks=[{SELECTION_K}]"
         )
 
 

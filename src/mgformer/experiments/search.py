@@ -21,10 +21,12 @@ from mgformer.training.options import SPACE
 if TYPE_CHECKING:
     import optuna
 
+RANDOM_TRIALS = 10
+"""Trials that are drawn at random before the search goes by what they gave."""
 NEVER_PRUNED = 4
 """Trials that are complete before one is compared with them and given up."""
-FIRST_EPOCHS = 3
-"""Epochs in which none is given up: a low learning rate begins slowly."""
+FIRST_JUDGED = 3
+"""The first epoch at which one may be given up: a low learning rate begins slowly."""
 
 
 class GivenUp(Exception):
@@ -111,15 +113,16 @@ def _study(optuna: ModuleType, seed: int) -> "optuna.Study":
     try:
         return optuna.create_study(
             direction="maximize",
-            sampler=optuna.samplers.TPESampler(seed=seed),
-            pruner=optuna.pruners.MedianPruner(NEVER_PRUNED, FIRST_EPOCHS),
+            sampler=optuna.samplers.TPESampler(n_startup_trials=RANDOM_TRIALS, seed=seed),
+            pruner=optuna.pruners.MedianPruner(NEVER_PRUNED, FIRST_JUDGED),
         )
     finally:
         optuna.logging.set_verbosity(loudness)
 
 
 def _distribution(optuna: ModuleType, dimension: Dimension) -> Any:
+    kinds = optuna.distributions
     if isinstance(dimension, Choice):
-        return optuna.distributions.CategoricalDistribution(dimension.options)
-    kind = "FloatDistribution" if isinstance(dimension, Float) else "IntDistribution"
-    return getattr(optuna.distributions, kind)(dimension.low, dimension.high, log=dimension.log)
+        return kinds.CategoricalDistribution(dimension.options)
+    kind = kinds.FloatDistribution if isinstance(dimension, Float) else kinds.IntDistribution
+    return kind(dimension.low, dimension.high, log=dimension.log)

@@ -23,6 +23,7 @@ from mgformer.errors import ConfigError, DataError, MgformerError
 from mgformer.experiments.runs import check_config, check_data, flat
 from mgformer.experiments.search import Attempt, GivenUp, import_optuna, propose, space_of
 from mgformer.experiments.trials import Trial, Tuning, load_tuning, save_tuning
+from mgformer.models.space import Dimension
 from mgformer.opening import Prepare, open_data
 from mgformer.pipeline import protocol_of, validate
 from mgformer.progress import phase
@@ -95,7 +96,7 @@ def tune(
         raise DataError(
             f"{opened.dataset.name}: has no validation part to tune on; set split.valid above 0"
         )
-    tuning = _begun(folder, config, opened.dataset.fingerprint, sorted(held))
+    tuning = _begun(folder, config, opened.dataset.fingerprint, sorted(held), space)
     done, start = tuning.trials, flat(config.to_mapping())
     with phase("trials", trials) as advance:
         advance(min(len(done), trials))
@@ -154,7 +155,13 @@ def described(tuned: Tuned) -> str:
     return "".join(f"# {line}\n" for line in lines) + to_toml(tuned.config)
 
 
-def _begun(folder: Path, config: RunConfig, fingerprint: str, held: list[str]) -> Tuning:
+def _begun(
+    folder: Path,
+    config: RunConfig,
+    fingerprint: str,
+    held: list[str],
+    space: Mapping[str, Dimension],
+) -> Tuning:
     """Return the tuning in `folder` to go on with, or a new one; refuse one of something else."""
     found = load_tuning(folder)
     if found is None:
@@ -164,6 +171,12 @@ def _begun(folder: Path, config: RunConfig, fingerprint: str, held: list[str]) -
     if found.held != held:
         raise ConfigError(
             f"{folder}: what is there was made with {found.held} held, wanted is {held};"
+            " delete it, or choose another folder"
+        )
+    tried = [pair for trial in found.trials for pair in trial.options.items()]
+    if any(name not in space or value not in space[name] for name, value in tried):
+        raise ConfigError(
+            f"{folder}: the trials there looked elsewhere, as those of another version of mgformer;"
             " delete it, or choose another folder"
         )
     return found
