@@ -83,6 +83,16 @@ class Heads(NamedTuple):
     """Keys drawn for a training step; None: all nodes."""
 
 
+class HeadInputs(NamedTuple):
+    """What one head attends with."""
+
+    queries: Tensor  # [q, m/H]
+    keys: Tensor  # [n, m/H]
+    values: Tensor  # [n, m/H]
+    key_nodes: Tensor  # [n]
+    query_nodes: Tensor  # [q]
+
+
 class QueryKeyAttention(Attention):
     """Attention with learned queries and keys, and values without a transform: Eq. (5)."""
 
@@ -115,42 +125,28 @@ class QueryKeyAttention(Attention):
         )
         values = of_keys.chunk(self.num_heads, dim=1)
         heads = [
-            self.attend(head, *inputs, keys, wanted)
+            self.attend(head, HeadInputs(*inputs, keys, wanted))
             for head, inputs in enumerate(zip(queries, keys_, values, strict=True))
         ]
         return torch.cat(heads, dim=1)
 
     @abstractmethod
-    def attend(
-        self,
-        head: int,
-        queries: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        nodes: Tensor,
-        wanted: Tensor,
-    ) -> Tensor:
-        """Return the attention [q, m/H] of one head; `nodes` are those of the keys."""
+    def attend(self, head: int, inputs: HeadInputs) -> Tensor:
+        """Return the attention [q, m/H] of one head."""
 
-    def angles_of(self, nodes: Tensor) -> Tensor | None:
-        """Return the angles of the mask, if there is one."""
-        return None if self.angles is None else self.angles(nodes)
+    def angles_of(self, inputs: HeadInputs) -> tuple[Tensor | None, Tensor | None]:
+        """Return the angles of the mask, of the keys and of the queries, if there is one."""
+        if self.angles is None:
+            return None, None
+        return self.angles(inputs.key_nodes), self.angles(inputs.query_nodes)
 
 
 class ExactAttention(QueryKeyAttention):
     """Softmax over all pairs, O(q·N): for small graphs, or with few keys drawn."""
 
-    def attend(
-        self,
-        head: int,
-        queries: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        nodes: Tensor,
-        wanted: Tensor,
-    ) -> Tensor:
-        angles, query_angles = self.angles_of(nodes), self.angles_of(wanted)
-        return softmax_attention(queries, keys, values, angles, query_angles=query_angles)
+    def attend(self, head: int, inputs: HeadInputs) -> Tensor:
+        angles, query_angles = self.angles_of(inputs)
+        return softmax_attention(*inputs[:3], angles, query_angles=query_angles)
 
 
 class KernelAttention(QueryKeyAttention):
@@ -195,21 +191,14 @@ class KernelAttention(QueryKeyAttention):
             return known, known
         return super().reach(wanted, generator)
 
-    def attend(
-        self,
-        head: int,
-        queries: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        nodes: Tensor,
-        wanted: Tensor,
-    ) -> Tensor:
-        angles, query_angles = self.angles_of(nodes), self.angles_of(wanted)
+    def attend(self, head: int, inputs: HeadInputs) -> Tensor:
+        queries, keys, values = inputs[:3]
+        angles, query_angles = self.angles_of(inputs)
         projection = None if self.projections is None else self.projections[head]
         if self.map.log:
             assert projection is not None
             if self.edges is not None:
-                return self._over_edges(queries, keys, values, projection, nodes, wanted)
+                return self._over_edges(inputs, projection, self.edges)
             chunk = CHUNK if len(keys) > CHUNK else None
             return kernel_attention(
                 queries, keys, values, projection, angles, query_angles=query_angles, chunk=chunk
@@ -219,27 +208,19 @@ class KernelAttention(QueryKeyAttention):
             q_features, k_features = sine_mask(q_features, k_features, angles, query_angles)
         return linear_attention(q_features, k_features, values)
 
-    def _over_edges(
-        self,
-        queries: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        projection: Tensor,
-        nodes: Tensor,
-        wanted: Tensor,
-    ) -> Tensor:
+    def _over_edges(self, inputs: HeadInputs, projection: Tensor, edges: sp.csr_array) -> Tensor:
         """Attend along the edges of the graph only."""
-        assert self.edges is not None
-        part = self.edges[wanted.numpy()]
-        rows = torch.from_numpy(np.repeat(np.arange(len(wanted)), np.diff(part.indptr)))
-        columns = torch.searchsorted(nodes, torch.from_numpy(part.indices).long())
+        part = edges[inputs.query_nodes.numpy()]
+        num_queries = len(inputs.query_nodes)
+        rows = torch.from_numpy(np.repeat(np.arange(num_queries), np.diff(part.indptr)))
+        columns = torch.searchsorted(inputs.key_nodes, torch.from_numpy(part.indices).long())
         scores = edge_scores(
-            log_query_features(queries, projection, None),
-            log_key_features(keys, projection, None),
+            log_query_features(inputs.queries, projection, None),
+            log_key_features(inputs.keys, projection, None),
             rows,
             columns,
         )
-        return edge_attention(scores, rows, columns, values, len(wanted))
+        return edge_attention(scores, rows, columns, inputs.values, num_queries)
 
 
 def _normal(rng: np.random.Generator, *shape: int) -> Tensor:
