@@ -14,7 +14,7 @@ import polars as pl
 import scipy.sparse as sp
 
 from mgformer.bundle import Bundle, load_bundle
-from mgformer.config import RunConfig
+from mgformer.config import RunConfig, build_config
 from mgformer.data.catalog import open_dataset
 from mgformer.data.dataset import Dataset
 from mgformer.data.interactions import Interactions
@@ -55,9 +55,7 @@ def train(
         Workspace(folder, config.to_mapping(), resume=resume) if folder and trainable else None
     )
     seconds: dict[str, float] = {}
-    # The split and the model draw from separate streams: trying another model keeps the split.
-    split_rng, model_rng = np.random.default_rng(config.seed).spawn(2)
-    select_rng, refit_rng = model_rng.spawn(2)
+    split_rng, select_rng, refit_rng = _streams(config.seed)
     with _timed(seconds, "prepare"):
         dataset = dataset or open_dataset(config.dataset, config.data)
         before = load_bundle(Path(config.warm_start)) if config.warm_start else None
@@ -130,6 +128,30 @@ def train(
         per_user,
         fitted.weights,
     )
+
+
+def untrained_model(bundle: Bundle) -> TrainableModel:
+    """Build the model of a bundle anew, as it was when its training began, to the same bits.
+
+    `load_state_dict(bundle.weights)` makes it the trained one; only what training does not change
+    is of use where an old library saved no weights.
+    """
+    config = build_config(bundle.record["config"])
+    _, select_rng, refit_rng = _streams(config.seed)
+    rng = refit_rng if config.split.refit else select_rng
+    model = MODELS[config.model_name](config.model, Graph(bundle.train.matrix), rng)
+    assert isinstance(model, TrainableModel)
+    return model
+
+
+def _streams(seed: int) -> tuple[np.random.Generator, np.random.Generator, np.random.Generator]:
+    """Return the generators of the split, of the model, and of the model that is refitted.
+
+    They draw from separate streams: trying another model keeps the split.
+    """
+    split_rng, model_rng = np.random.default_rng(seed).spawn(2)
+    select_rng, refit_rng = model_rng.spawn(2)
+    return split_rng, select_rng, refit_rng
 
 
 def profile_training(config: RunConfig) -> Profile:

@@ -103,17 +103,21 @@ class QueryKeyAttention(Attention):
     def forward(self, x: Tensor, known: Tensor, keys: Tensor, wanted: Tensor) -> Tensor:
         of_queries = x[torch.searchsorted(known, wanted)]
         of_keys = x if len(keys) == len(known) else x[torch.searchsorted(known, keys)]
-        scale = (x.shape[1] // self.num_heads) ** -0.25
-        queries, keys_ = (
-            (side @ w * scale).chunk(self.num_heads, dim=1)
-            for side, w in ((of_queries, self.w_query), (of_keys, self.w_key))
-        )
+        queries, keys_ = self.projected(of_queries, of_keys)
         values = of_keys.chunk(self.num_heads, dim=1)
         heads = [
             self.attend(head, *inputs, keys, wanted)
             for head, inputs in enumerate(zip(queries, keys_, values, strict=True))
         ]
         return torch.cat(heads, dim=1)
+
+    def projected(self, of_queries: Tensor, of_keys: Tensor) -> list[tuple[Tensor, ...]]:
+        """Return the queries and the keys of each head, [·, m/H], from rows of m channels."""
+        scale = (of_keys.shape[1] // self.num_heads) ** -0.25
+        return [
+            (side @ w * scale).chunk(self.num_heads, dim=1)
+            for side, w in ((of_queries, self.w_query), (of_keys, self.w_key))
+        ]
 
     @abstractmethod
     def attend(
