@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-from mgformer.cli import datasets, evaluate, export, recommend, serve, similar, train
+from mgformer.cli import datasets, evaluate, export, recommend, report, serve, similar, train
 from mgformer.cli.console import fail
 from mgformer.errors import MgformerError
 from mgformer.version import __version__
@@ -26,6 +26,7 @@ app.command("recommend")(recommend.command)
 app.command("similar")(similar.command)
 app.command("export")(export.command)
 app.command("serve")(serve.command)
+app.command("report")(report.command)
 app.add_typer(datasets.app, name="datasets")
 
 
