@@ -161,6 +161,12 @@ def load_bundle(folder: Path) -> Bundle:
     return Bundle(scorer, train, valid, test, part("history"), names, record, per_user, weights)
 
 
+def read_record(folder: Path) -> dict[str, Any]:
+    """Return what the bundle in a folder says of itself, without reading its tensors."""
+    record: dict[str, Any] = _read_manifest(folder)["record"]
+    return record
+
+
 def manifest_checksum(folder: Path) -> str:
     """Return what tells the bundle in a folder from any other."""
     return _manifest_checksum(_read_manifest(folder))

@@ -13,7 +13,7 @@ import polars as pl
 import scipy.sparse as sp
 
 from mgformer.bundle import Bundle
-from mgformer.config import RunConfig
+from mgformer.config import RunConfig, build_config
 from mgformer.data.dataset import Dataset
 from mgformer.data.interactions import Interactions
 from mgformer.data.splits import Split
@@ -147,6 +147,20 @@ def validate(
     result = evaluate_part(fitted.scorer, split, "valid", _selection_options(config))
     assert result is not None
     return Validation(_selection_figures(result), fitted.choice.epochs)
+
+
+def untrained_model(bundle: Bundle) -> TrainableModel:
+    """Build the model of a bundle anew, as it was when its training began, to the same bits.
+
+    `load_state_dict(bundle.weights)` makes it the trained one; only what training does not change
+    is of use where an old library saved no weights.
+    """
+    config = build_config(bundle.record["config"])
+    streams = streams_of(config.seed)
+    rng = streams.refit if config.split.refit else streams.select
+    model = MODELS[config.model_name](config.model, Graph(bundle.train.matrix), rng)
+    assert isinstance(model, TrainableModel)
+    return model
 
 
 def profile_training(config: RunConfig) -> Profile:

@@ -13,6 +13,7 @@ from mgformer.cli import (
     evaluate,
     export,
     recommend,
+    report,
     reproduce,
     serve,
     similar,
@@ -40,6 +41,7 @@ app.command("recommend")(recommend.command)
 app.command("similar")(similar.command)
 app.command("export")(export.command)
 app.command("serve")(serve.command)
+app.command("report")(report.command)
 app.add_typer(datasets.app, name="datasets")
 
 

@@ -19,8 +19,8 @@ from mgformer.errors import BundleError, ConfigError
 from mgformer.models import MODELS
 from mgformer.models.base import TrainableModel
 from mgformer.pipeline import train
-from mgformer.training import journal
 from mgformer.training.checkpoint import has_checkpoint, remove_checkpoint
+from mgformer.training.journal import read_journal
 
 RECORD = "record.json"
 PER_USER = "per_user.parquet"
@@ -44,9 +44,7 @@ class Run(NamedTuple):
     @property
     def epoch_seconds(self) -> list[float]:
         """Training time of each epoch before a refit, without validation; empty if it has none."""
-        path = self.folder / journal.NAME
-        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-        entries = [json.loads(line) for line in lines]
+        entries = read_journal(self.folder)
         return [entry["seconds"] for entry in entries if entry["stage"] == "select"]
 
     @property

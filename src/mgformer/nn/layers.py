@@ -118,11 +118,7 @@ class QueryKeyAttention(Attention):
     def forward(self, x: Tensor, known: Tensor, keys: Tensor, wanted: Tensor) -> Tensor:
         of_queries = x[torch.searchsorted(known, wanted)]
         of_keys = x if len(keys) == len(known) else x[torch.searchsorted(known, keys)]
-        scale = (x.shape[1] // self.num_heads) ** -0.25
-        queries, keys_ = (
-            (side @ w * scale).chunk(self.num_heads, dim=1)
-            for side, w in ((of_queries, self.w_query), (of_keys, self.w_key))
-        )
+        queries, keys_ = self.projected(of_queries, of_keys)
         values = of_keys.chunk(self.num_heads, dim=1)
         heads = [
             self.attend(head, HeadInputs(*inputs, keys, wanted))
@@ -130,22 +126,28 @@ class QueryKeyAttention(Attention):
         ]
         return torch.cat(heads, dim=1)
 
+    def projected(self, of_queries: Tensor, of_keys: Tensor) -> list[tuple[Tensor, ...]]:
+        """Return the queries and the keys of each head, [·, m/H], from rows of m channels."""
+        scale = (of_keys.shape[1] // self.num_heads) ** -0.25
+        return [
+            (side @ w * scale).chunk(self.num_heads, dim=1)
+            for side, w in ((of_queries, self.w_query), (of_keys, self.w_key))
+        ]
+
     @abstractmethod
     def attend(self, head: int, inputs: HeadInputs) -> Tensor:
         """Return the attention [q, m/H] of one head."""
 
-    def angles_of(self, inputs: HeadInputs) -> tuple[Tensor | None, Tensor | None]:
-        """Return the angles of the mask, of the keys and of the queries, if there is one."""
-        if self.angles is None:
-            return None, None
-        return self.angles(inputs.key_nodes), self.angles(inputs.query_nodes)
+    def angles_of(self, nodes: Tensor) -> Tensor | None:
+        """Return the angles of the mask, if there is one."""
+        return None if self.angles is None else self.angles(nodes)
 
 
 class ExactAttention(QueryKeyAttention):
     """Softmax over all pairs, O(q·N): for small graphs, or with few keys drawn."""
 
     def attend(self, head: int, inputs: HeadInputs) -> Tensor:
-        angles, query_angles = self.angles_of(inputs)
+        angles, query_angles = map(self.angles_of, inputs[3:])
         return softmax_attention(*inputs[:3], angles, query_angles=query_angles)
 
 
@@ -193,7 +195,7 @@ class KernelAttention(QueryKeyAttention):
 
     def attend(self, head: int, inputs: HeadInputs) -> Tensor:
         queries, keys, values = inputs[:3]
-        angles, query_angles = self.angles_of(inputs)
+        angles, query_angles = map(self.angles_of, inputs[3:])
         projection = None if self.projections is None else self.projections[head]
         if self.map.log:
             assert projection is not None

@@ -45,6 +45,14 @@ class Journal:
             self._writer.close()
 
 
+def read_journal(folder: Path) -> list[Entry]:
+    """Return what was written down of each epoch of the run in `folder`, if anything."""
+    path = folder / NAME
+    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    whole, _, _ = text.rpartition("\n")  # a line that is being written does not count yet
+    return [json.loads(line) for line in whole.splitlines()]
+
+
 def _tensorboard(folder: Path, done: int) -> _Writer:
     try:
         from torch.utils.tensorboard import SummaryWriter

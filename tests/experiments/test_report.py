@@ -1,0 +1,324 @@
+"""Reports say what the runs say, need nothing but themselves, and run nothing from the data."""
+
+import base64
+import hashlib
+import json
+import re
+import shutil
+import sys
+import tomllib
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from mgformer.bundle import load_bundle, save_bundle
+from mgformer.config import build_config
+from mgformer.experiments.report import write_report
+from mgformer.experiments.report.measured import as_toml
+from mgformer.experiments.runs import PER_USER, RECORD
+from tests.test_cli import assert_one_line, mgformer, succeed
+
+OWNED = "</script><script>document.title='owned'</script><img src=x onerror=alert(1)>"
+SMALL = [
+    *("--set", "model.dim=8", "--set", "model.rank=8", "--set", "model.num_neighbors=6"),
+    *("--set", "train.epochs=3", "--set", "train.batch_size=256"),
+]
+
+
+class Seen(HTMLParser):
+    """The elements of a page, the text of its headings, and its scripts by kind."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.headings: list[str] = []
+        self.scripts: dict[str, list[str]] = {"": [], "application/json": []}
+        self.text = ""
+        self._open = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        self._open = tag
+        if tag == "h2":
+            self.headings.append("")
+        if tag == "script":
+            self.scripts[dict(attrs).get("type") or ""].append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        self._open = ""
+
+    def handle_data(self, data: str) -> None:
+        if self._open == "script":
+            self.scripts[self.elements[-1][1].get("type") or ""][-1] += data
+        elif self._open != "style":
+            self.text += data
+            if self._open == "h2":
+                self.headings[-1] += data
+
+    @property
+    def figures(self) -> list[dict[str, Any]]:
+        return [json.loads(text) for text in self.scripts["application/json"]]
+
+
+def seen(path: Path) -> Seen:
+    return Seen(path.read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Sixty people, half of whom like one half of the things; names and ids are hostile."""
+    rng = np.random.default_rng(4)
+    folder = tmp_path_factory.mktemp("table")
+    likes = rng.random((60, 40)) < np.where(
+        (np.arange(60)[:, None] < 30) == (np.arange(40) < 20), 0.5, 0.05
+    )
+    users, items = np.nonzero(likes)
+    ids = pl.DataFrame({"user": [f"<i>u{u}" for u in users], "item": [f"i{i}" for i in items]})
+    ids.write_parquet(folder / "pairs.parquet")
+    names = pl.DataFrame({"item": [f"i{i}" for i in range(40)]})
+    names = names.with_columns(name=pl.lit(OWNED) + pl.col("item"))
+    names.write_csv(folder / "names.csv")
+    return folder
+
+
+def trained(table: Path, folder: Path, *options: object) -> Path:
+    named = ("--set", f"data.item_names={table / 'names.csv'}")
+    succeed("train", table / "pairs.parquet", *named, *options, "--out", folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(table: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("report") / "run"
+    return trained(table, folder, "--model", "mgformer", *SMALL)
+
+
+@pytest.fixture(scope="module")
+def report(run: Path) -> Path:
+    return write_report(run).path
+
+
+def test_a_run_is_reported_with_what_it_recorded(run: Path, report: Path) -> None:
+    assert report == run / "report.html"
+    page, record = seen(report), load_bundle(run).record
+    assert page.headings == [
+        "Result",
+        "Learning curves",
+        "Metrics",
+        "Popular and unpopular items",
+        "Coverage and the long tail",
+        "Attention",
+        "Map of the items",
+        "Examples",
+        "Config",
+    ]
+    for part in ("test", "valid", "popularity"):
+        assert f"{record[part]['recall@20']:.4f}" in page.text
+    for fact in (record["fingerprint"], record["protocol"], "3 trained"):
+        assert fact in page.text
+    log = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    loss, validation = page.figures[:2]
+    assert loss["data"][0]["y"] == pytest.approx([entry["loss"] for entry in log], rel=1e-4)
+    assert [trace["name"] for trace in validation["data"]] == ["NDCG@20", "Recall@20"]
+    best = max(log, key=lambda entry: entry["ndcg@20"])["epoch"]
+    assert [note["text"] for note in loss["layout"]["annotations"]] == [f"epoch {best} kept"]
+    assert [shape["x0"] for shape in loss["layout"]["shapes"]] == [best]
+
+
+def test_the_config_in_a_report_makes_the_run_again(run: Path) -> None:
+    described = load_bundle(run).record["config"]
+    assert build_config(tomllib.loads(as_toml(described))) == build_config(described)
+
+
+def test_a_report_needs_nothing_else_and_runs_only_its_own_scripts(report: Path) -> None:
+    page = seen(report)
+    for tag, attributes in page.elements:
+        assert not {"src", "srcset", "action", "data"} & attributes.keys(), tag
+        assert (attributes.get("href") or "#").startswith("#"), tag
+        assert tag not in ("link", "iframe", "object", "img", "base"), tag
+    style = re.search(r"<style>(.*?)</style>", report.read_text(), flags=re.DOTALL)
+    assert style is not None
+    assert not re.search(r"url\(|@import|//", style[1])
+    (policy,) = (a["content"] for t, a in page.elements if "http-equiv" in a)
+    assert policy is not None
+    assert policy.startswith("default-src 'none'")
+    allowed = re.findall(r"'sha256-([^']+)'", policy)
+    assert len(page.scripts[""]) == 2
+    assert allowed == [
+        base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+        for script in page.scripts[""]
+    ]
+
+
+def test_what_comes_from_the_data_stays_text(report: Path) -> None:
+    page = seen(report)
+    assert not [tag for tag, a in page.elements if tag in ("img", "i") or "onerror" in a]
+    outside = report.read_text().split("</style>")[1].split("</main>")[0]
+    assert "document.title='owned'</script>" not in outside
+    assert f"{OWNED}i" in page.text  # names are shown, letter by letter
+    assert "user <i>u" in page.text
+    names = [
+        trace["text"] for figure in page.figures for trace in figure["data"] if "text" in trace
+    ]
+    assert len(names) == 1  # the map
+    assert len(names[0]) == 40
+    assert all(name.startswith("&lt;/script&gt;&lt;script&gt;") for name in names[0])
+
+
+def test_the_same_run_gives_the_same_bytes(run: Path, report: Path, tmp_path: Path) -> None:
+    again = write_report(run, tmp_path / "again.html").path
+    assert again.read_bytes() == report.read_bytes()
+
+
+def test_a_report_that_fails_leaves_the_old_one(run: Path, tmp_path: Path) -> None:
+    copy, target = tmp_path / "run", tmp_path / "old.html"
+    shutil.copytree(run, copy)
+    target.write_text("old")
+    damaged = next(copy.glob("scorer-*"))
+    damaged.write_bytes(damaged.read_bytes()[:-1])
+    done = mgformer("report", copy, "--out", target)
+    assert_one_line(done, "truncated")
+    assert target.read_text() == "old"
+    assert {path.name for path in tmp_path.iterdir()} == {"run", "old.html"}
+
+
+@pytest.mark.parametrize(
+    ("options", "missing", "kept"),
+    [
+        (("--model", "ease"), {"Learning curves", "Attention", "Map of the items"}, {"Examples"}),
+        (("--model", "popularity"), {"Map of the items"}, {"Coverage and the long tail"}),
+        (
+            ("--model", "bprmf", "--set", "split.kind=users", *SMALL[:2], *SMALL[6:]),
+            {"Attention"},
+            {"Examples", "Map of the items"},
+        ),
+        (
+            ("--model", "mgformer", "--set", "split.refit=true", *SMALL),
+            set(),
+            {"Learning curves", "Attention"},
+        ),
+        (
+            ("--model", "gfcf", "--set", "split.valid=0", "--set", "split.test=0"),
+            {"Metrics", "Popular and unpopular items"},
+            {"Coverage and the long tail", "Examples"},
+        ),
+    ],
+    ids=["ease", "popularity", "held-out-users", "refit", "nothing-held-out"],
+)
+def test_sections_without_anything_to_show_are_left_out(
+    table: Path, tmp_path: Path, options: tuple[str, ...], missing: set[str], kept: set[str]
+) -> None:
+    folder = trained(table, tmp_path / "run", *options)
+    page = seen(write_report(folder).path)
+    assert not missing & set(page.headings)
+    assert kept | {"Result", "Config"} <= set(page.headings)
+
+
+def test_a_run_of_which_only_figures_were_kept_is_reported_with_those(
+    run: Path, tmp_path: Path
+) -> None:
+    figures_only(run, tmp_path / "run")
+    page = seen(write_report(tmp_path / "run").path)
+    assert page.headings == ["Result", "Metrics", "Popular and unpopular items", "Config"]
+
+
+def figures_only(run: Path, folder: Path, **changed: object) -> None:
+    bundle = load_bundle(run)
+    folder.mkdir(parents=True)
+    record = {**bundle.record, **changed}
+    record["config"] = {**record["config"], "seed": record["seed"]}
+    (folder / RECORD).write_text(json.dumps(record))
+    assert bundle.per_user is not None
+    bundle.per_user.write_parquet(folder / PER_USER)
+
+
+def test_runs_below_a_folder_stand_side_by_side_with_means_over_seeds(
+    run: Path, tmp_path: Path
+) -> None:
+    record = load_bundle(run).record
+    base = record["test"]["recall@20"]
+    for seed, shift in ((0, 0.0), (1, 0.03)):
+        test = {**record["test"], "recall@20": base + shift}
+        figures_only(run, tmp_path / "a/mgformer" / f"seed-{seed}", seed=seed, test=test)
+    other = {**record["config"], "model": {**record["config"]["model"], "dim": 9}}
+    figures_only(run, tmp_path / "b<b>", config=other, valid={**record["valid"], "ndcg@20": 0.0})
+    shutil.copytree(run, tmp_path / "c")
+    written = write_report(tmp_path)
+    assert written.runs == 4
+    page = seen(written.path)
+    assert page.headings == ["Runs", "Learning curves", "Popular and unpopular items"]
+    assert "Take care" not in page.text
+    assert "bold" in page.text
+    assert f"{base + 0.015:.4f}" in page.text
+    assert f"± {0.03 / np.sqrt(2):.4f}" in page.text
+    marks = page.figures[0]
+    # The run in c has a seed that is there already, and would count twice in a mean.
+    assert marks["layout"]["yaxis"]["ticktext"] == ["a/mgformer", "c", "b&lt;b&gt;"]
+    assert sorted(marks["data"][0]["y"]) == [0, 0, 1, 2]
+    recall = next(f for f in page.figures if f["data"][0].get("orientation") == "h")
+    whole = np.sum([trace["x"] for trace in recall["data"]], axis=0)
+    assert whole == pytest.approx([base] * 3, rel=1e-4)  # groups add up to the figure
+
+
+def test_runs_that_cannot_be_compared_are_kept_apart_with_a_warning(
+    run: Path, tmp_path: Path
+) -> None:
+    figures_only(run, tmp_path / "one")
+    figures_only(run, tmp_path / "two", fingerprint="1x1-1-another")
+    figures_only(run, tmp_path / "three", protocol="last: another")
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / RECORD).write_text("{")
+    page = seen(write_report(tmp_path).path)
+    assert "2 datasets and 2 protocols" in page.text
+    assert f"Left out: {tmp_path / 'broken' / RECORD}: damaged" in page.text
+    first = [h for h in page.headings if h.endswith("runs")]
+    assert first == [f"Set {number}, pairs: runs" for number in (1, 2, 3)]
+    addresses = {a["href"] for t, a in page.elements if t == "a"}
+    assert addresses == {f"#set-{number}-pairs-runs" for number in (1, 2, 3)}
+    assert {f"#{a['id']}" for t, a in page.elements if t == "section"} >= addresses
+
+
+def test_a_folder_without_runs_is_refused_in_one_line(tmp_path: Path) -> None:
+    assert_one_line(mgformer("report", tmp_path), "no run here or below; train one with: mgformer")
+    assert_one_line(mgformer("report", tmp_path / "none"), "no such folder")
+    (tmp_path / RECORD).write_text('{"model": "ease"}')
+    assert_one_line(mgformer("report", tmp_path), "says nothing of its dataset")
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_a_place_that_cannot_be_written_is_refused_before_any_work(
+    run: Path, tmp_path: Path
+) -> None:
+    assert_one_line(
+        mgformer("report", run, "--out", tmp_path / "no/r.html"), "choose another --out"
+    )
+    assert_one_line(mgformer("report", run, "--out", tmp_path), "choose another --out")
+
+
+@pytest.mark.parametrize("package", ["plotly", "jinja2"])
+def test_without_the_extra_its_name_is_said(
+    run: Path, monkeypatch: pytest.MonkeyPatch, package: str
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    assert_one_line(mgformer("report", run), "pip install 'mgformer[report]'")
+
+
+def test_the_command_says_what_it_wrote(run: Path, tmp_path: Path) -> None:
+    target = tmp_path / "r.html"
+    said = json.loads(succeed("report", run, "--out", target, "--json"))
+    assert said == {"report": str(target), "runs": 1, "bytes": target.stat().st_size}
+    assert succeed("report", run, "--out", target).strip() == str(target)
+
+
+def test_a_bundle_that_an_old_library_saved_is_reported_without_its_weights(
+    run: Path, tmp_path: Path
+) -> None:
+    bundle = load_bundle(run)
+    save_bundle(type(bundle)(**{**vars(bundle), "weights": {}}), tmp_path / "run")
+    page = seen(write_report(tmp_path / "run").path)
+    assert "Attention" in page.headings  # that of neighbours is not trained

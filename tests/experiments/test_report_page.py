@@ -1,0 +1,106 @@
+"""A report as people open it: from a file, in a real browser, on a desk, on a phone, on paper."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mgformer.experiments.report import write_report
+from tests.experiments.test_report import OWNED, run, table
+
+webdriver = pytest.importorskip("selenium.webdriver")
+from selenium.webdriver.chrome.service import Service  # noqa: E402
+from selenium.webdriver.support.ui import WebDriverWait  # noqa: E402
+
+__all__ = ["run", "table"]  # fixtures
+
+CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+PATIENCE = 30
+DRAWN = "return [...document.querySelectorAll('.chart')].every((c) => c.querySelector('.main-svg'))"
+WIDTHS = """return [...document.querySelectorAll('.chart')].map(
+    (chart) => [chart.clientWidth, chart.querySelector('.main-svg').clientWidth])"""
+
+
+@pytest.fixture(scope="module")
+def driver() -> Iterator[Any]:
+    if CHROMIUM is None or DRIVER is None:
+        pytest.skip("needs a browser: apt-get install chromium chromium-driver")
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM
+    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    with webdriver.Chrome(options=options, service=Service(DRIVER)) as chrome:
+        yield chrome
+
+
+@pytest.fixture(scope="module")
+def report(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_report(run, tmp_path_factory.mktemp("page") / "report.html").path
+
+
+def opened(driver: Any, report: Path, width: int, scheme: str = "light") -> None:
+    driver.execute_cdp_cmd(
+        "Emulation.setEmulatedMedia",
+        {"features": [{"name": "prefers-color-scheme", "value": scheme}]},
+    )
+    driver.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride",
+        {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500},
+    )
+    driver.get(report.as_uri())
+    WebDriverWait(driver, PATIENCE).until(lambda _: driver.execute_script(DRAWN))
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_it_opens_from_a_file_alone_and_nothing_sticks_out(
+    driver: Any, report: Path, width: int
+) -> None:
+    driver.get_log("performance")
+    opened(driver, report, width)
+    wide, there = driver.execute_script(
+        "const page = document.documentElement; return [page.scrollWidth, page.clientWidth]"
+    )
+    assert wide == there <= width
+    assert all(drawn <= room for room, drawn in driver.execute_script(WIDTHS))
+    events = [json.loads(entry["message"])["message"] for entry in driver.get_log("performance")]
+    asked = [e["params"] for e in events if e["method"] == "Network.requestWillBeSent"]
+    assert {a["request"]["url"] for a in asked} == {report.as_uri()}
+    assert driver.get_log("browser") == []
+
+
+def test_names_from_the_data_are_shown_and_not_run(driver: Any, report: Path) -> None:
+    opened(driver, report, 1280)
+    said = driver.execute_script(
+        """const map = [...document.querySelectorAll('.chart')].find((c) => c.data[0].text);
+        Plotly.Fx.hover(map, [{ curveNumber: 0, pointNumber: 0 }]);
+        return map.querySelector('.hovertext').textContent"""
+    )
+    assert said.startswith(OWNED[:30])  # shortened, as it is long
+    assert driver.title.startswith("mgformer on")
+    assert driver.execute_script("return document.querySelectorAll('main img').length") == 0
+
+
+def test_figures_follow_the_colours_of_the_page(driver: Any, report: Path) -> None:
+    ink = "return document.querySelector('.chart').layout.font.color"
+    opened(driver, report, 1280, "dark")
+    dark = driver.execute_script(ink)
+    opened(driver, report, 1280, "light")
+    assert driver.execute_script(ink) != dark
+
+
+def test_on_paper_figures_take_the_width_of_the_sheet_and_then_that_of_the_page(
+    driver: Any, report: Path
+) -> None:
+    opened(driver, report, 1280, "dark")
+    before = driver.execute_script(WIDTHS)
+    driver.execute_script("dispatchEvent(new Event('beforeprint'))")
+    printed = driver.execute_script(WIDTHS)
+    assert all(room == drawn < 720 for room, drawn in printed)
+    ink = driver.execute_script("return document.querySelector('.chart').layout.font.color")
+    assert ink == "#1a201e"  # dark on white, whatever the screen
+    driver.execute_script("dispatchEvent(new Event('afterprint'))")
+    WebDriverWait(driver, PATIENCE).until(lambda _: driver.execute_script(WIDTHS) == before)
