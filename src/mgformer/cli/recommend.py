@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from mgformer.cli.console import err, out, print_json, print_table, working
 from mgformer.errors import ConfigError, DataError, UnknownIdError
-from mgformer.lists import check_target, write_lists, write_whole
+from mgformer.lists import COLUMNS, check_target, write_lists, write_whole
 from mgformer.recommender import Answer, Recommender
 
 MOST_SHOWN = 20  # users whose lists are printed; more belong in a file
@@ -74,7 +74,7 @@ def command(
                 recommender.answers(wanted, k, candidates=items, exclude_seen=not with_seen)
             )
     if target is not None:
-        write_whole(_table_of(answers).lazy(), target)
+        write_whole(_table_of(recommender, answers).lazy(), target)
     elif as_json:
         print_json({"k": k, "users": [as_mapping(answer) for answer in answers]})
     else:
@@ -181,10 +181,12 @@ def as_mapping(answer: Answer) -> dict[str, Any]:
     return {"user": answer.user, "items": items, "source": answer.source}
 
 
-def _table_of(answers: Iterable[Answer]) -> pl.DataFrame:
+def _table_of(recommender: Recommender, answers: Iterable[Answer]) -> pl.DataFrame:
     rows = [
-        {"user": answer.user, "rank": rank, "item": item.item, "score": item.score}
+        (answer.user, rank, item.item, item.score)
         for answer in answers
         for rank, item in enumerate(answer.items, start=1)
     ]
-    return pl.DataFrame(rows, schema_overrides={"rank": pl.Int32, "score": pl.Float32})
+    bundle = recommender.bundle
+    types = (bundle.users.values.dtype, pl.Int32, bundle.items.values.dtype, pl.Float32)
+    return pl.DataFrame(rows, schema=dict(zip(COLUMNS, types, strict=True)), orient="row")
