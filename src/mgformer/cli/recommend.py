@@ -1,6 +1,6 @@
 """mgformer recommend: top-k lists for users of the data, or for somebody new."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -59,17 +59,14 @@ def command(
         if history is not None:
             answers = [_for_history(recommender, history, k, items, not with_seen)]
         else:
-            wanted = _wanted_users(recommender, user, users, everyone)
-            try:
-                numbers = recommender.numbers_of(wanted)
-            except UnknownIdError as error:
-                raise DataError(f"{error}; for somebody new: --history item1,item2,…") from None
+            numbers = _wanted_users(recommender, user, users, everyone)
             if target is not None:
                 write_lists(
                     recommender, numbers, k, target, candidates=choice, exclude_seen=not with_seen
                 )
-                err.print(f"{len(wanted):,} lists of {k} in {target}", style="dim")
+                err.print(f"{len(numbers):,} lists of {k} in {target}", style="dim")
                 return
+            wanted = recommender.bundle.users.decode(numbers).to_list()
             answers = list(
                 recommender.answers(wanted, k, candidates=items, exclude_seen=not with_seen)
             )
@@ -122,10 +119,14 @@ def _for_history(
 
 def _wanted_users(
     recommender: Recommender, named: list[str], file: Path | None, everyone: bool
-) -> Sequence[str | int]:
+) -> NDArray[np.int32]:
+    """Return the numbers of the users asked for."""
     if everyone:
-        return recommender.bundle.users.values.to_list()
-    return named if file is None else _ids_in(file, "user")
+        return np.arange(len(recommender.bundle.users), dtype=np.int32)
+    try:
+        return recommender.numbers_of(named if file is None else _ids_in(file, "user"))
+    except UnknownIdError as error:
+        raise DataError(f"{error}; for somebody new: --history item1,item2,…") from None
 
 
 def _ids_in(file: Path, kind: str) -> list[str]:
