@@ -51,6 +51,7 @@ class Engine:
         self._compute = ThreadPoolExecutor(1, thread_name_prefix="compute")
         self._waiting: list[tuple[Question, asyncio.Future[Result]]] = []
         self._busy, self._running = False, 0
+        self._worker: asyncio.Task[None] | None = None
         self._reloading = asyncio.Lock()
 
     def _load(self) -> Loaded:
@@ -87,7 +88,7 @@ class Engine:
         self._waiting.append((question, future))
         if not self._busy:
             self._busy = True
-            asyncio.get_running_loop().create_task(self._work())
+            self._worker = asyncio.get_running_loop().create_task(self._work())
         result = await future
         if isinstance(result, MgformerError):
             raise result
