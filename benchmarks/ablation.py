@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.measure import write_block
 from benchmarks.presets import mean
 from benchmarks.runs import ROOT, ensure, record_of
 from mgformer.bundle import load_bundle
@@ -50,7 +51,6 @@ VARIANTS = {
     "scores: cosine": ["score.kind=cosine"],
     "scores: cosine × deg^γ": ["score.kind=degree"],
 }
-BEGIN, END = "<!-- ablation: begin -->", "<!-- ablation: end -->"
 
 
 def main() -> None:
@@ -65,10 +65,7 @@ def main() -> None:
         for seed in options.seeds:
             config = build_config(with_settings({**preset, "seed": seed}, VARIANTS[name]))
             ensure(config, place(options.runs, name) / f"seed-{seed}")
-    document = ROOT / "docs" / "method.md"
-    before, _, rest = document.read_text().partition(BEGIN)
-    _, _, after = rest.partition(END)
-    document.write_text(f"{before}{BEGIN}\n{table(options.runs)}{END}{after}")
+    write_block(ROOT / "docs" / "method.md", "ablation", table(options.runs))
 
 
 def place(runs: Path, name: str) -> Path:
@@ -78,7 +75,7 @@ def place(runs: Path, name: str) -> Path:
     return runs / "ablation" / re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
-def table(runs: Path) -> str:
+def table(runs: Path) -> list[str]:
     """Return the rows for all variants that have been run."""
     folders = {name: runs_of(place(runs, name)) for name in VARIANTS}
     rows = [
@@ -97,7 +94,7 @@ def table(runs: Path) -> str:
         p = "" if name == BASE else p_value(folders[BASE], found)
         seeds = ", ".join(map(str, found))
         rows.append(f"| {name} | {figures[0]} | {figures[1]} | {p} | {seeds} | {epochs} |")
-    return "\n".join([*rows, ""])
+    return rows
 
 
 def runs_of(folder: Path) -> dict[int, Path]:

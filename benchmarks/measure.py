@@ -2,11 +2,12 @@
 
 import gc
 import json
+import os
 import platform
 import resource
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -74,6 +75,24 @@ def machine() -> dict[str, Any]:
         "numpy": np.__version__,
         "polars": pl.__version__,
     }
+
+
+def machine_line() -> str:
+    """Return the same as words for a document."""
+    found = machine()
+    cores = f"{os.cpu_count()} cores"
+    versions = ", ".join(f"{name} {found[name]}" for name in ("python", "torch", "numpy", "polars"))
+    return f"{found['cpu']}, {cores}, {found['threads']} thread(s), {versions}"
+
+
+def write_block(document: Path, name: str, lines: Iterable[str]) -> None:
+    """Replace what stands in a document between the markers of a benchmark."""
+    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    before, found, rest = document.read_text().partition(begin)
+    _, closed, after = rest.partition(end)
+    assert found, f"{document} has no {begin}"
+    assert closed, f"{document} has no {end}"
+    document.write_text("\n".join([before + begin, *lines, end + after]))
 
 
 def report(name: str, rows: list[tuple[str, str]], figures: Mapping[str, Any]) -> None:
