@@ -40,6 +40,9 @@ bench: setup  ## ratios against peers and limits, one after another
 	$(BIN)/python -m benchmarks.reading
 	$(BIN)/python -m benchmarks.baselines
 	$(BIN)/python -m benchmarks.training
+	$(BIN)/python -m benchmarks.serving
+	$(BIN)/python -m benchmarks.serving --reload
+	$(BIN)/python -m benchmarks.batch
 
 clean:
 	rm -rf $(VENV) runs build dist

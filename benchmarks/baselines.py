@@ -17,12 +17,11 @@ from torch import nn
 from torch.nn import functional
 
 from benchmarks.measure import report
-from benchmarks.training import endless, stepper
 from mgformer.config import build_config
 from mgformer.data.catalog import open_dataset
 from mgformer.data.sampling import UnseenItems, num_batches
 from mgformer.data.splits import split_dataset
-from mgformer.experiments.timing import interleaved, median_ratio
+from mgformer.experiments.timing import endless, interleaved, median_ratio, stepper
 from mgformer.graph.bipartite import Graph
 from mgformer.training.memory import keep_freed_memory
 

@@ -2,6 +2,7 @@
 
 import gc
 import json
+import os
 import platform
 import resource
 import threading
@@ -54,6 +55,14 @@ def machine() -> dict[str, Any]:
         "numpy": np.__version__,
         "polars": pl.__version__,
     }
+
+
+def machine_line() -> str:
+    """Return the same as words for a document."""
+    found = machine()
+    cores = f"{os.cpu_count()} cores"
+    versions = ", ".join(f"{name} {found[name]}" for name in ("python", "torch", "numpy", "polars"))
+    return f"{found['cpu']}, {cores}, {found['threads']} thread(s), {versions}"
 
 
 def report(name: str, rows: list[tuple[str, str]], figures: Mapping[str, Any]) -> None:

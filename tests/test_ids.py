@@ -60,6 +60,10 @@ def test_no_ids_know_nobody():
 def test_closest_ids_are_offered_also_in_a_large_table():
     ids, _ = number(pl.Series([f"user-{n}" for n in range(6_000)]))
     assert "user-4711" in ids.closest("user-47111")
+    assert ids.closest("user-5999x")[0] == "user-5999"
+    ids, _ = number(pl.Series(range(100_000, 106_000)))
+    assert "105991" in ids.closest("106001")
+    assert ids.closest("nobody") == ids.closest(10**30) == []
 
 
 @pytest.mark.parametrize(
@@ -74,9 +78,12 @@ def test_what_cannot_be_an_id_is_refused(column, message):
         number(column)
 
 
-def test_few_among_many_are_found_as_all_are(rng):
+@pytest.mark.parametrize("prepared", [False, True])
+def test_few_among_many_are_found_as_all_are(prepared):
     known = sorted({f"{chr(0x40 + n % 200)}{n}" for n in range(500)})
     ids = Ids(pl.Series(known).sort())
+    if prepared:
+        ids.prepare()
     asked = [*ids.values.gather([0, 250, 499]).to_list(), "", "zzzz", "\U0001f600", known[3] + "x"]
     numbers = ids.encode(asked)
     assert numbers.tolist() == [0, 250, 499, -1, -1, -1, -1]

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mgformer.errors import ConfigError
-from mgformer.ranking import topk
+from mgformer.ranking import exact, topk
 from mgformer.ranking.scorers import DotScorer, HistoryScorer, Scorer
 from mgformer.ranking.topk import top_k
 from tests.oracles import ranking_by_sorting
@@ -39,6 +39,9 @@ def check(scorer: Scorer, k: int, seen: sp.csr_array | None = None, **options: o
     np.testing.assert_array_equal(found.items, expected[:, :width])
     assert (expected[:, width:] == -1).all()
     assert ((found.items < 0) == np.isneginf(found.scores)).all()
+    alone = [top_k(scorer, [user], k, seen=seen, **options) for user in users]  # type: ignore[arg-type]
+    np.testing.assert_array_equal(np.concatenate([one.items for one in alone]), found.items)
+    np.testing.assert_array_equal(np.concatenate([one.scores for one in alone]), found.scores)
 
 
 @pytest.mark.parametrize("levels", [0, 2, 4])
@@ -57,7 +60,8 @@ def test_a_catalogue_of_several_chunks(levels: int) -> None:
 
 @pytest.mark.parametrize("levels", [0, 3])
 def test_blocks_and_tiles_are_exercised(levels: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topk, "DEPTH", 3)
+    for module in (topk, exact):
+        monkeypatch.setattr(module, "DEPTH", 3)
     monkeypatch.setattr(topk, "MAX_USERS", 7)
     scorer = dot(33, 1_000, 6, seed=1, levels=levels)
     seen = some_pairs(33, 1_000, 0.1, seed=2)

@@ -128,8 +128,8 @@ def load_bundle(folder: Path) -> Bundle:
     """Read a bundle, checking every byte."""
     manifest = _read_manifest(folder)
     with phase("loading", None):
-        paths = {name: _checked(folder, file) for name, file in manifest["files"].items()}
         try:
+            paths = {name: _checked(folder, file) for name, file in manifest["files"].items()}
             pairs = safetensors.torch.load_file(paths["pairs"])
             users, items = (pl.read_parquet(paths[name]) for name in ("users", "items"))
             scorer = _unpack_scorer(
@@ -139,6 +139,7 @@ def load_bundle(folder: Path) -> Bundle:
             weights = safetensors.torch.load_file(paths["weights"]) if "weights" in paths else {}
         except (
             KeyError,
+            OSError,
             TypeError,
             safetensors.SafetensorError,
             pl.exceptions.PolarsError,

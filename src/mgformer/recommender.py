@@ -29,12 +29,23 @@ Source = Literal["model", "history", "popularity"]
 
 
 @dataclass(frozen=True)
+class Reason:
+    """An item somebody has, and how much it speaks for a recommendation."""
+
+    item: ExternalId
+    name: str | None
+    weight: float
+
+
+@dataclass(frozen=True)
 class Recommendation:
     """One item for one user."""
 
     item: ExternalId
     name: str | None
     score: float
+    because: tuple[Reason, ...] | None = None
+    """What speaks most for it, where that was asked for."""
 
 
 @dataclass(frozen=True)
@@ -147,12 +158,13 @@ class Recommender:
             exclude_seen: Leave out the items of the history.
             candidates: Items to choose from; all if not given.
         """
-        row, unknown = self.history_row(history, user)
+        items, unknown = self.history_items(history, user)
+        row = self.rows_of([items])
         chosen = None if candidates is None else self.candidate_numbers(candidates)
         seen = row if exclude_seen else None
-        scorer: Scorer = self.bundle.scorer.fold_in(row) if row.nnz else self._popularity
+        scorer: Scorer = self.bundle.scorer.fold_in(row) if len(items) else self._popularity
         found = top_k(scorer, [0], k, seen=seen, candidates=chosen)
-        source: Source = "history" if row.nnz else "popularity"
+        source: Source = "history" if len(items) else "popularity"
         return self.answer(user, found, 0, source, unknown)
 
     def similar_items(self, item: ExternalId, k: int = 20) -> pl.DataFrame:
@@ -185,12 +197,12 @@ class Recommender:
                 f"{self.bundle.record.get('model')} has no vectors: it compares items with items;"
                 " train a model with embeddings, such as mgformer"
             )
-        row, unknown = self.history_row(history)
-        if not row.nnz:
+        items, unknown = self.history_items(history)
+        if not len(items):
             raise DataError(
                 f"no item of the history is known: {_listed(unknown)}; nothing to embed"
             )
-        vector: NDArray[np.float32] = scorer.fold_in(row).users[0].numpy()
+        vector: NDArray[np.float32] = scorer.fold_in(self.rows_of([items])).users[0].numpy()
         return vector
 
     def explain(self, user: ExternalId, item: ExternalId) -> pl.DataFrame:
@@ -205,25 +217,30 @@ class Recommender:
 
     def explain_history(self, history: Iterable[ExternalId], item: ExternalId) -> pl.DataFrame:
         """Return what `explain` does, for somebody known by the items of `history`."""
-        row, _ = self.history_row(history)
-        weights = self.bundle.scorer.contributions(row.indices, self._number_of_item(item))
+        own, _ = self.history_items(history)
+        items = np.array([self._number_of_item(item)])
+        weights = self.bundle.scorer.contributions(own, items)[:, 0]
         order = np.argsort(-weights, kind="stable")
-        return self._named(row.indices[order]).with_columns(weight=pl.Series(weights[order]))
+        return self._named(own[order]).with_columns(weight=pl.Series(weights[order]))
 
-    def history_row(
+    def history_items(
         self, history: Iterable[ExternalId], user: ExternalId | None = None
-    ) -> tuple[sp.csr_array, tuple[ExternalId, ...]]:
-        """Return the known items of a history, and of a user, as a row [1, I], and the unknown."""
+    ) -> tuple[NDArray[np.int32], tuple[ExternalId, ...]]:
+        """Return the numbers of the known items of a history, and of a user; and the unknown."""
         listed = list(history)
         items = self.bundle.items.encode(listed)
         unknown = tuple(i for i, n in zip(listed, items, strict=True) if n < 0)
         if user is not None:
             number = int(self.numbers_of([user])[0])
             items = np.concatenate([items, _row(self.bundle.known, number)])
-        known = np.unique(items[items >= 0])
-        shape = (1, self.bundle.train.num_items)
-        ones = np.ones(len(known), np.float32)
-        return sp.csr_array((ones, known, [0, len(known)]), shape=shape), unknown
+        return np.unique(items[items >= 0]), unknown
+
+    def rows_of(self, histories: Sequence[NDArray[np.int32]]) -> sp.csr_array:
+        """Return histories, by number, as rows of a matrix [n, I]."""
+        items = np.concatenate(histories)
+        ends = np.cumsum([0, *map(len, histories)], dtype=np.int32)
+        shape = (len(histories), self.bundle.train.num_items)
+        return sp.csr_array((np.ones(len(items), np.float32), items, ends), shape=shape)
 
     def numbers_of(self, users: Sequence[ExternalId]) -> NDArray[np.int32]:
         """Return internal numbers of users; the first unknown one is refused with suggestions."""
@@ -236,7 +253,12 @@ class Recommender:
 
     def candidate_numbers(self, items: Iterable[ExternalId]) -> NDArray[np.int32]:
         """Return internal numbers of items to choose from; the first unknown one is refused."""
-        return np.array([self._number_of_item(item) for item in items], dtype=np.int32)
+        listed = list(items)
+        numbers = self.bundle.items.encode(listed)
+        unknown = np.flatnonzero(numbers < 0)
+        if len(unknown):
+            raise _unknown("item", self.bundle.items, listed[int(unknown[0])])
+        return numbers
 
     def rank(
         self,
@@ -275,6 +297,8 @@ class Recommender:
 
     def warm_up(self) -> None:
         """Prepare what answers share, so that the first one does not have to wait for it."""
+        self.bundle.users.prepare()
+        self.bundle.items.prepare()
         items = self.bundle.items.values[:1].to_list()
         if items:
             self.recommend_for(items, 1)
@@ -297,10 +321,7 @@ class Recommender:
         return DotScorer(torch.ones(1, 1), counts)
 
     def _number_of_item(self, item: ExternalId) -> int:
-        number = int(self.bundle.items.encode([item])[0])
-        if number < 0:
-            raise _unknown("item", self.bundle.items, item)
-        return number
+        return int(self.candidate_numbers([item])[0])
 
     def _named(self, items: NDArray[np.integer]) -> pl.DataFrame:
         """Return the columns item and, if items have names, name."""

@@ -2,6 +2,9 @@
 
 import asyncio
 import json
+import threading
+from collections import Counter
+from dataclasses import asdict
 from pathlib import Path
 
 import httpx2
@@ -12,12 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mgformer.errors import BundleError
-from mgformer.lists import write_lists
 from mgformer.recommender import Recommender
-from mgformer.serving import app as app_module
+from mgformer.serving import engine as engine_module
+from mgformer.serving import search
 from mgformer.serving.app import create_app
-from mgformer.serving.engine import Engine, Overloaded, Question, answer_all
+from mgformer.serving.engine import Engine, Overloaded
 from mgformer.serving.limits import Limits
+from mgformer.serving.questions import Question, answer_all
+from mgformer.serving.schemas import ANSWER
 from tests.test_cli import succeed
 
 
@@ -47,21 +52,48 @@ def expected_of(answer) -> list[tuple[str, float]]:
     return [(item.item, item.score) for item in answer.items]
 
 
-def test_python_command_line_http_and_batch_give_the_same_list(
-    run: Path, recommender: Recommender, client: TestClient, tmp_path: Path
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_python_command_line_http_and_files_give_the_same_list(
+    run: Path, recommender: Recommender, client: TestClient, tmp_path_factory, data
 ):
-    users = recommender.bundle.users.values.gather([0, 17, 401, 799]).to_list()
-    by_python = {a.user: expected_of(a) for a in recommender.answers(users, 7)}
-    flags = [flag for user in users for flag in ("--user", user)]
-    by_command = json.loads(succeed("recommend", run, *flags, "-k", 7, "--json"))["users"]
-    by_http = [client.post("/recommend", json={"user": u, "k": 7}).json() for u in users]
-    by_batch = client.post("/recommend/batch", json={"users": users, "k": 7}).json()
-    write_lists(recommender, recommender.numbers_of(users), 7, tmp_path / "lists.parquet")
-    by_file = pl.read_parquet(tmp_path / "lists.parquet")
-    for user, command, http, batch in zip(users, by_command, by_http, by_batch, strict=True):
-        assert listed(command) == listed(http) == listed(batch) == by_python[user]
-        own = by_file.filter(pl.col("user") == user)
-        assert list(zip(own["item"], own["score"], strict=True)) == by_python[user]
+    folder = tmp_path_factory.mktemp("ways")
+    ids = {"user": recommender.bundle.users.values, "item": recommender.bundle.items.values}
+
+    def some(kind: str, most: int):
+        numbers = st.lists(st.integers(0, len(ids[kind]) - 1), min_size=1, max_size=most)
+        return data.draw(numbers.map(lambda drawn: [ids[kind][n] for n in drawn]))
+
+    k, with_seen = data.draw(st.integers(1, 30)), data.draw(st.booleans())
+    choice = some("item", 40) if data.draw(st.booleans()) else None
+    options = {"exclude_seen": not with_seen, "candidates": choice}
+    flags = ["-k", k, *(["--with-seen"] if with_seen else [])]
+    if choice is not None:
+        (folder / "choice.txt").write_text("\n".join(choice))
+        flags += ["--candidates", folder / "choice.txt"]
+    if data.draw(st.booleans(), label="somebody new"):
+        history = some("item", 6)
+        expected = [expected_of(recommender.recommend_for(history, k, **options))]
+        flags += ["--history", ",".join(history)]
+        bodies = [{"history": history}]
+    else:
+        users = some("user", 5)
+        expected = [expected_of(answer) for answer in recommender.answers(users, k, **options)]
+        flags += [flag for user in users for flag in ("--user", user)]
+        bodies = [{"user": user} for user in users]
+        if choice is None:
+            body = {"users": users, "k": k, "exclude_seen": not with_seen}
+            by_batch = client.post("/recommend/batch", json=body).json()
+            assert [listed(answer) for answer in by_batch] == expected
+    for body, own in zip(bodies, expected, strict=True):
+        assert listed(client.post("/recommend", json={**body, "k": k, **options}).json()) == own
+    by_command = json.loads(succeed("recommend", run, *flags, "--json"))["users"]
+    assert [listed(answer) for answer in by_command] == expected
+    succeed("recommend", run, *flags, "--out", folder / "lists.parquet")
+    by_file = pl.read_parquet(folder / "lists.parquet")
+    rows = [pair for own in expected for pair in own]
+    assert list(zip(by_file["item"], by_file["score"], strict=True)) == rows
+    assert by_file["rank"].to_list() == [n for own in expected for n in range(1, len(own) + 1)]
 
 
 @settings(max_examples=25, deadline=None)
@@ -165,7 +197,7 @@ def test_health_metrics_and_request_ids(client: TestClient):
     ("body", "status", "message"),
     [
         (b'{"user": ', 400, "not valid JSON"),
-        (b"[]", 422, "should be a valid dictionary"),
+        (b"[]", 422, "expected a JSON object"),
         (b'{"k": 5}', 422, "say for whom"),
         (b'{"user": "x", "k": 0}', 422, "k: Input should be greater than or equal to 1"),
         (b'{"user": "x", "k": 1000000000}', 422, "k: Input should be less than or equal to 1000"),
@@ -229,7 +261,7 @@ def test_a_fault_of_ours_is_logged_and_not_shown(run: Path, monkeypatch, caplog)
     def broken(*arguments):
         raise ZeroDivisionError("inner workings")
 
-    monkeypatch.setattr(app_module, "find_items", broken)
+    monkeypatch.setattr(search, "find_items", broken)
     app = create_app(run, watch=False)
     with TestClient(app, raise_server_exceptions=False) as client:
         answered = client.get("/items")
@@ -252,6 +284,42 @@ def test_too_many_wait(run: Path):
     assert asyncio.run(ask_many()) == 7
 
 
+def test_whatever_runs_on_the_thread_counts_as_waiting(run: Path):
+    async def run_many() -> int:
+        engine = Engine(run, queue_limit=3)
+        done = await asyncio.gather(
+            *(engine.run(sorted, [2, 1]) for _ in range(10)), return_exceptions=True
+        )
+        assert engine.waiting == 0
+        engine.close()
+        assert done[:3] == [[1, 2]] * 3
+        return sum(isinstance(result, Overloaded) for result in done)
+
+    assert asyncio.run(run_many()) == 7
+
+
+def test_batches_of_a_thousand_users_do_not_fill_the_queue(run: Path, recommender: Recommender):
+    users = recommender.bundle.users.values.to_list()
+
+    async def ask_many() -> list:
+        engine = Engine(run)
+        questions = [Question(3, user=user) for user in (users * 2)[:1_000]]
+        done = await asyncio.gather(*(engine.ask_all(questions) for _ in range(3)))
+        engine.close()
+        return done
+
+    for answers in asyncio.run(ask_many()):
+        assert [answer.user for answer in answers] == (users * 2)[:1_000]
+
+
+def test_with_or_without_the_thread_the_answer_is_the_same(run: Path, client, monkeypatch):
+    body = {"user": "bella-787", "k": 7.0}  # JSON has no other way to write a whole number
+    expected = client.post("/recommend", json=body).json()
+    assert len(expected["items"]) == 7
+    monkeypatch.setattr(engine_module, "QUICK_PRODUCTS", 0)
+    assert client.post("/recommend", json=body).json() == expected
+
+
 def test_a_new_bundle_is_taken_up_and_a_broken_one_is_not(tmp_path: Path):
     folder = tmp_path / "run"
     Recommender.fit("demo", "itemknn").save(folder)
@@ -269,33 +337,69 @@ def test_a_new_bundle_is_taken_up_and_a_broken_one_is_not(tmp_path: Path):
             assert f'mgformer_reloads_total{{result="{result}"}} 1' in text
 
 
-def test_reloading_under_load_loses_no_request(tmp_path: Path):
+def test_reloading_under_load_loses_no_request_and_mixes_no_bundles(tmp_path: Path):
     folder = tmp_path / "run"
-    first, second = Recommender.fit("demo", "itemknn"), Recommender.fit("demo", "rp3beta")
-    first.save(folder)
+    bundles = Recommender.fit("demo", "ials"), Recommender.fit("demo", "ials", seed=1)
+    bundles[0].save(folder)
     app = create_app(folder, watch=False)
-    body = {"history": ["jazz-03", "jazz-04"], "k": 5}
-    allowed = [
-        [i.item for i in one.recommend_for(body["history"], 5).items] for one in (first, second)
+    questions = [
+        Question(5, user="bella-787"),
+        Question(5, history=("jazz-03", "jazz-04")),
+        Question(5, user="amir-186", history=("jazz-03",), explain=True),
     ]
+    allowed = [
+        [json.loads(ANSWER.dump_json(answer)) for answer in answers]
+        for answers in zip(*(answer_all(one, questions) for one in bundles), strict=True)
+    ]
+    assert all(old["items"] != new["items"] for old, new in allowed)
 
-    async def work() -> list[httpx2.Response]:
+    async def work() -> Counter:
         transport = httpx2.ASGITransport(app)
+        answered: Counter = Counter()
         async with httpx2.AsyncClient(transport=transport, base_url="http://test") as client:
-            asked = []
-            for number in range(300):
-                asked.append(asyncio.create_task(client.post("/recommend", json=body)))
-                if number % 100 == 50:
-                    (second if number < 100 else first).save(folder)
-                    asked.append(asyncio.create_task(client.post("/admin/reload")))
-                await asyncio.sleep(0)
-            return list(await asyncio.gather(*asked))
+            for wave in range(20):
+                asked = [
+                    client.post("/recommend", json=asdict(questions[n % 3])) for n in range(102)
+                ]
+                bundles[(wave + 1) % 2].save(folder)
+                asked.insert(10, client.post("/admin/reload"))
+                found = [
+                    answer.raise_for_status().json() for answer in await asyncio.gather(*asked)
+                ]
+                assert found.pop(10)["changed"]
+                answered.update(allowed[n % 3].index(answer) for n, answer in enumerate(found))
+        return answered
 
-    answers = asyncio.run(work())
-    assert len(answers) == 303
-    assert all(answer.status_code == 200 for answer in answers)
-    lists = [[i["item"] for i in a.json()["items"]] for a in answers if "items" in a.json()]
-    assert all(found in allowed for found in lists)
+    answered = asyncio.run(work())
+    assert answered.total() == 2_040
+    assert min(answered[0], answered[1]) > 200
+
+
+def test_a_bundle_may_be_replaced_while_it_is_read(tmp_path: Path):
+    folder = tmp_path / "run"
+    bundles = [Recommender.fit("demo", "itemknn", seed=seed) for seed in (0, 1)]
+    bundles[0].save(folder)
+    engine, done = Engine(folder), threading.Event()
+
+    def replace() -> None:
+        while not done.is_set():
+            for bundle in bundles:
+                bundle.save(folder)
+
+    async def reload() -> None:
+        changes = 0
+        while changes < 30:
+            changes += await engine.reload()
+
+    writer = threading.Thread(target=replace)
+    writer.start()
+    try:
+        asyncio.run(reload())  # nothing is raised
+    finally:
+        done.set()
+        writer.join()
+        engine.close()
+    assert engine.loaded.recommender.recommend(["bella-787"], 3).height == 3
 
 
 def test_a_folder_without_a_bundle_is_refused(tmp_path: Path):

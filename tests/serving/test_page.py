@@ -2,21 +2,18 @@
 
 import json
 import shutil
-import socket
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
 import polars as pl
 import pytest
-import uvicorn
 
 from mgformer.recommender import Recommender
-from mgformer.serving.app import PAGE, create_app
+from mgformer.serving.app import PAGE
+from tests.serving.running import serving
 
 webdriver = pytest.importorskip("selenium.webdriver")
 from selenium.common.exceptions import TimeoutException  # noqa: E402
@@ -97,25 +94,6 @@ class Browser:
     @property
     def hash(self) -> str:
         return self.run("return decodeURIComponent(location.hash)")
-
-
-@contextmanager
-def serving(folder: Path, api_key: str | None = None) -> Iterator[str]:
-    """Run the service on a free port of this host."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        app = create_app(folder, api_key=api_key, watch=False)
-        server = uvicorn.Server(uvicorn.Config(app, log_level="error"))
-        thread = threading.Thread(target=server.run, args=([free],))
-        thread.start()
-        try:
-            while not server.started:
-                assert thread.is_alive(), "the service did not start"
-                time.sleep(0.01)
-            yield f"http://127.0.0.1:{free.getsockname()[1]}/"
-        finally:
-            server.should_exit = True
-            thread.join()
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,6 @@
 """mgformer recommend: top-k lists for users of the data, or for somebody new."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from mgformer.cli.console import err, out, print_json, print_table, working
 from mgformer.errors import ConfigError, DataError, UnknownIdError
-from mgformer.lists import check_target, write_lists, write_whole
+from mgformer.lists import COLUMNS, check_target, write_lists, write_whole
 from mgformer.recommender import Answer, Recommender
 
 MOST_SHOWN = 20  # users whose lists are printed; more belong in a file
@@ -59,22 +59,19 @@ def command(
         if history is not None:
             answers = [_for_history(recommender, history, k, items, not with_seen)]
         else:
-            wanted = _wanted_users(recommender, user, users, everyone)
-            try:
-                numbers = recommender.numbers_of(wanted)
-            except UnknownIdError as error:
-                raise DataError(f"{error}; for somebody new: --history item1,item2,…") from None
+            numbers = _wanted_users(recommender, user, users, everyone)
             if target is not None:
                 write_lists(
                     recommender, numbers, k, target, candidates=choice, exclude_seen=not with_seen
                 )
-                err.print(f"{len(wanted):,} lists of {k} in {target}", style="dim")
+                err.print(f"{len(numbers):,} lists of {k} in {target}", style="dim")
                 return
+            wanted = recommender.bundle.users.decode(numbers).to_list()
             answers = list(
                 recommender.answers(wanted, k, candidates=items, exclude_seen=not with_seen)
             )
     if target is not None:
-        write_whole(_table_of(answers).lazy(), target)
+        write_whole(_table_of(recommender, answers).lazy(), target)
     elif as_json:
         print_json({"k": k, "users": [as_mapping(answer) for answer in answers]})
     else:
@@ -122,10 +119,14 @@ def _for_history(
 
 def _wanted_users(
     recommender: Recommender, named: list[str], file: Path | None, everyone: bool
-) -> Sequence[str | int]:
+) -> NDArray[np.int32]:
+    """Return the numbers of the users asked for."""
     if everyone:
-        return recommender.bundle.users.values.to_list()
-    return named if file is None else _ids_in(file, "user")
+        return np.arange(len(recommender.bundle.users), dtype=np.int32)
+    try:
+        return recommender.numbers_of(named if file is None else _ids_in(file, "user"))
+    except UnknownIdError as error:
+        raise DataError(f"{error}; for somebody new: --history item1,item2,…") from None
 
 
 def _ids_in(file: Path, kind: str) -> list[str]:
@@ -181,10 +182,12 @@ def as_mapping(answer: Answer) -> dict[str, Any]:
     return {"user": answer.user, "items": items, "source": answer.source}
 
 
-def _table_of(answers: Iterable[Answer]) -> pl.DataFrame:
+def _table_of(recommender: Recommender, answers: Iterable[Answer]) -> pl.DataFrame:
     rows = [
-        {"user": answer.user, "rank": rank, "item": item.item, "score": item.score}
+        (answer.user, rank, item.item, item.score)
         for answer in answers
         for rank, item in enumerate(answer.items, start=1)
     ]
-    return pl.DataFrame(rows, schema_overrides={"rank": pl.Int32, "score": pl.Float32})
+    bundle = recommender.bundle
+    types = (bundle.users.values.dtype, pl.Int32, bundle.items.values.dtype, pl.Float32)
+    return pl.DataFrame(rows, schema=dict(zip(COLUMNS, types, strict=True)), orient="row")

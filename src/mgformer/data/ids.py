@@ -6,10 +6,13 @@ lookup be a binary search, so no dictionary is kept.
 """
 
 import difflib
+from bisect import bisect_left
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import polars as pl
+from numpy.dtypes import StringDType
 from numpy.typing import NDArray
 
 from mgformer.errors import DataError
@@ -18,6 +21,9 @@ ExternalId = str | int
 FEW = 16
 """Ids for each of which so many are known are looked up one by one: a request for one user must not
 cost what all users cost."""
+MANY = 5_000
+"""Ids of which only the neighbours of an unknown one are compared with it."""
+NEIGHBORS = 32
 
 
 class Ids:
@@ -26,6 +32,7 @@ class Ids:
     def __init__(self, values: pl.Series) -> None:
         assert values.dtype in (pl.String, pl.Int64), values.dtype
         self.values = values
+        self._sorted: Any = values if self.are_text else values.to_numpy()  # to look up one by one
 
     def __len__(self) -> int:
         return len(self.values)
@@ -51,16 +58,13 @@ class Ids:
         """
         if isinstance(ids, pl.Series):
             wanted = ids
+        elif self.are_text and len(ids) * FEW < len(self):
+            return np.array([self._find(str(one)) for one in ids], dtype=np.int32)
         else:
             wanted = pl.Series([str(i) for i in ids], dtype=pl.String)
         wanted = wanted.cast(self.values.dtype, strict=False)
         if not len(self) or not len(wanted):
             return np.full(len(wanted), -1, dtype=np.int32)
-        if self.are_text and len(wanted) * FEW < len(self):
-            places = self.values.search_sorted(wanted).to_numpy()
-            places = np.minimum(places, len(self) - 1)
-            hit = (self.values.gather(places) == wanted).to_numpy()
-            return np.where(hit, places, -1).astype(np.int32)
         if self.are_text:
             table = pl.DataFrame({"id": self.values}).with_row_index("number")
             asked_for = pl.DataFrame({"id": wanted})
@@ -74,15 +78,29 @@ class Ids:
 
     def closest(self, wanted: ExternalId, most: int = 3) -> list[str]:
         """Return known ids that resemble `wanted`, best first."""
-        text = str(wanted)
-        if not len(self):
-            return []
-        # difflib is quadratic: of a large table only ids sharing a beginning or end are compared.
-        known = self.values.cast(pl.String)
-        if len(known) > 5_000:
-            near = known.str.starts_with(text[:3]) | known.str.ends_with(text[-3:])
-            known = known.filter(near).head(5_000)
-        return difflib.get_close_matches(text, known.to_list(), n=most, cutoff=0.5)
+        # difflib is slow: of a large table only the ids that sort beside `wanted` are compared.
+        start, stop = 0, len(self)
+        if len(self) > MANY:
+            place = self._place(wanted)
+            start, stop = max(0, place - NEIGHBORS), place + NEIGHBORS
+        known = [str(one) for one in self._sorted[start:stop]]
+        return difflib.get_close_matches(str(wanted), known, n=most, cutoff=0.5)
+
+    def prepare(self) -> None:
+        """Make lookups of single ids several times faster, for a copy of the ids."""
+        if self.are_text:
+            self._sorted = np.array(self.values.to_list(), dtype=StringDType())
+
+    def _find(self, text: str) -> int:
+        place = bisect_left(self._sorted, text)
+        return place if place < len(self) and self._sorted[place] == text else -1
+
+    def _place(self, wanted: ExternalId) -> int:
+        """Return where an id would be among the others; 0 for what cannot be compared to them."""
+        try:
+            return bisect_left(self._sorted, str(wanted) if self.are_text else int(wanted))
+        except ValueError:
+            return 0
 
 
 def number(column: pl.Series) -> tuple[Ids, NDArray[np.int32]]:

@@ -6,19 +6,20 @@ history by an item-item matrix. Ranking, evaluation, the bundle and serving see 
 Shapes: U users, I items, D channels, F factors, B users asked for.
 """
 
+import copy
 from abc import ABC, abstractmethod
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, reduce
+from itertools import pairwise
 from operator import matmul
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
 import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn import functional
 
 from mgformer.graph.products import csr_matmul
 
@@ -47,12 +48,27 @@ class Scorer(ABC):
         """Return a scorer for other users, known only by their [U', I] histories."""
 
     @abstractmethod
-    def contributions(self, history: NDArray[np.integer], item: int) -> NDArray[np.float64]:
-        """Return what each item of a history adds to the score of an item, for a user folded in."""
+    def contributions(
+        self, history: NDArray[np.integer], items: NDArray[np.integer]
+    ) -> NDArray[np.float64]:
+        """Return what the n items of a history add to the scores of m items, [n, m].
+
+        They are the scores of a user who is folded in.
+        """
 
     @abstractmethod
     def similarities(self, item: int) -> Tensor:
         """Return how alike all items are to an item [I]."""
+
+    def _for_others(self, **users: object) -> Self:
+        """Return the scorer with other users.
+
+        What has been prepared, in cached properties, is of the items alone and is kept.
+        """
+        others = copy.copy(self)
+        for name, value in users.items():
+            object.__setattr__(others, name, value)  # the copy is frozen too
+        return others
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,6 +105,11 @@ class DotScorer(Scorer):
         return self.items.double()
 
     @cached_property
+    def by_channel(self) -> NDArray[np.float32]:
+        """[D, I] the items transposed: one user's scores are had in half the time from this."""
+        return np.ascontiguousarray(self.items.float().numpy().T)
+
+    @cached_property
     def largest_norm(self) -> float:
         """The length of the longest item vector."""
         return float(self.items.norm(dim=1).max()) if len(self.items) else 0.0
@@ -98,49 +119,63 @@ class DotScorer(Scorer):
 
         Minimises Σ_{i in history} (w·v_i − 1)² + α₀ Σ_{all i} (w·v_i)² + λ (|history| + α₀ I) ‖w‖².
         """
-        bounds = zip(histories.indptr[:-1], histories.indptr[1:], strict=True)
-        solved = [self._parts(histories.indices[start:stop]).sum(0) for start, stop in bounds]
-        users = torch.stack(solved) if solved else torch.zeros(0, self._varying.shape[1])
-        if self.unit:
-            users = functional.normalize(users)
-        ones = torch.ones(len(users), self.constant)
-        return replace(self, users=torch.cat([users.float(), ones], dim=1))
+        users = np.ones((histories.shape[0], self.items.shape[1]), dtype=np.float32)
+        for row, (start, stop) in enumerate(pairwise(histories.indptr)):
+            user = self._parts(histories.indices[start:stop]).sum(0) @ self._basis.T
+            length = max(float(np.linalg.norm(user)), 1e-12) if self.unit else 1.0
+            users[row, : len(user)] = user / length
+        return self._for_others(users=torch.from_numpy(users))
 
-    def contributions(self, history: NDArray[np.integer], item: int) -> NDArray[np.float64]:
+    def contributions(
+        self, history: NDArray[np.integer], items: NDArray[np.integer]
+    ) -> NDArray[np.float64]:
         parts = self._parts(history)
-        length = parts.sum(0).norm().clamp_min(1e-12) if self.unit else 1.0
-        return (parts @ self._varying[item] / length).numpy()
+        length = max(float(np.linalg.norm(parts.sum(0))), 1e-12) if self.unit else 1.0
+        return parts @ self._in_basis(items).T / length
 
     def similarities(self, item: int) -> Tensor:
-        lengths = self._varying.norm(dim=1).clamp_min(1e-12)
-        return (self._varying @ self._varying[item] / (lengths * lengths[item])).float()
+        varying = self._items64[:, : self._num_varying]
+        lengths = varying.norm(dim=1).clamp_min(1e-12)
+        return (varying @ varying[item] / (lengths * lengths[item])).float()
 
-    def _parts(self, history: NDArray[np.integer]) -> Tensor:
-        """Return vectors [n, D] of the items of a history whose sum is the user solved for.
+    def _parts(self, history: NDArray[np.integer]) -> NDArray[np.float64]:
+        """Return vectors [n, D'] of the items of a history whose sum is the user solved for.
 
-        With O [n, D] the items' vectors and E what does not depend on them, diagonal in the basis
-        Q, the user is (E + OᵀO)⁻¹ Oᵀ 1 = E⁻¹ Oᵀ (1 + O E⁻¹ Oᵀ)⁻¹ 1: the cost grows with the
-        history and not with the items.
+        They are in the basis Q in which E, what does not depend on the history, is diagonal. With
+        O [n, D'] the items' vectors, the user is (E + OᵀO)⁻¹ Oᵀ 1 = E⁻¹ Oᵀ s, where the shares
+        s = (1 + O E⁻¹ Oᵀ)⁻¹ 1 = 1 − O (E + OᵀO)⁻¹ Oᵀ 1. The cost grows with the history, and not
+        with the items.
         """
-        spectrum, basis = self.solver
-        own = self._varying[torch.from_numpy(np.asarray(history, dtype=np.int64))] @ basis  # [n, D]
-        ridge = self.l2 * (len(own) + self.unobserved_weight * self.num_items)
-        scaled = own / (spectrum + ridge)
-        system = torch.eye(len(own), dtype=own.dtype) + scaled @ own.T
-        shares = torch.linalg.solve(system, torch.ones(len(own), dtype=own.dtype))
-        return shares[:, None] * scaled @ basis.T
+        own = self._in_basis(history)
+        num, dim = own.shape
+        ridge = self.l2 * (num + self.unobserved_weight * self.num_items)
+        diagonal = self.solver[0].numpy() + ridge
+        scaled = own / diagonal
+        if num <= dim:
+            shares = np.linalg.solve(np.eye(num) + scaled @ own.T, np.ones(num))
+        else:
+            shares = 1 - own @ np.linalg.solve(np.diag(diagonal) + own.T @ own, own.sum(0))
+        return shares[:, None] * scaled
 
-    @cached_property
-    def _varying(self) -> Tensor:
-        """[I, D'] the channels that are not constant, in float64."""
-        return self._items64[:, : self.items.shape[1] - self.constant]
+    def _in_basis(self, items: NDArray[np.integer]) -> NDArray[np.float64]:
+        """Return the vectors of items [n, D'] in the basis of the solver."""
+        rows = self.items.numpy()[items, : self._num_varying].astype(np.float64)
+        return rows @ self._basis
+
+    @property
+    def _num_varying(self) -> int:
+        """D', channels that are not constant."""
+        return self.items.shape[1] - self.constant
+
+    @property
+    def _basis(self) -> NDArray[np.float64]:
+        return self.solver[1].numpy()
 
     @cached_property
     def solver(self) -> tuple[Tensor, Tensor]:
         """Eigenvalues [D'] and eigenvectors [D', D'] of α₀ VᵀV, with which new users are solved."""
-        spectrum, basis = torch.linalg.eigh(
-            self.unobserved_weight * self._varying.T @ self._varying
-        )
+        varying = self.items[:, : self._num_varying].double()
+        spectrum, basis = torch.linalg.eigh(self.unobserved_weight * varying.T @ varying)
         return spectrum.clamp_min(0), basis
 
 
@@ -192,23 +227,25 @@ class HistoryScorer(Scorer):
         return self.right.double()
 
     def fold_in(self, histories: sp.csr_array) -> "HistoryScorer":
-        return HistoryScorer(histories, self.weights, self.through, self.left, self.right)
+        return self._for_others(histories=histories)
 
-    def contributions(self, history: NDArray[np.integer], item: int) -> NDArray[np.float64]:
-        rows = self.fold_in(_single_items(history, self.num_items))
-        return rows.scores(torch.arange(len(history)))[:, item].double().numpy()
+    def contributions(
+        self, history: NDArray[np.integer], items: NDArray[np.integer]
+    ) -> NDArray[np.float64]:
+        total = np.zeros((len(history), len(items)))
+        if isinstance(self.weights, Tensor):
+            total += self.weights.numpy()[np.ix_(history, items)]
+        elif self.weights is not None:
+            total += self.weights[history][:, items].toarray()
+        if self.through is not None:
+            total += (self._into[history] @ self._into[items].T).toarray()
+        if self.left is not None and self.right is not None:
+            total += self.left.numpy()[history].astype(np.float64) @ self.right.numpy()[items].T
+        return total
 
     def similarities(self, item: int) -> Tensor:
-        one = self.fold_in(_single_items(np.array([item]), self.num_items))
-        return one.scores(torch.zeros(1, dtype=torch.long))[0]
-
-
-def _single_items(items: NDArray[np.integer], num_items: int) -> sp.csr_array:
-    """Return histories [n, I] of one item each."""
-    ends = np.arange(len(items) + 1)
-    return sp.csr_array(
-        (np.ones(len(items), np.float32), items, ends), shape=(len(items), num_items)
-    )
+        alone = sp.csr_array(([1.0], [item], [0, 1]), shape=(1, self.num_items), dtype=np.float32)
+        return self.fold_in(alone).scores(torch.zeros(1, dtype=torch.long))[0]
 
 
 def _sparse_product(rows: sp.csr_array, *factors: sp.csr_array) -> Tensor:

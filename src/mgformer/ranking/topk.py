@@ -21,12 +21,19 @@ from torch import Tensor
 
 from mgformer.errors import ConfigError
 from mgformer.progress import phase
+from mgformer.ranking.exact import (
+    DEPTH,
+    LEVELS,
+    SLACK,
+    exact_scores,
+    rank_all,
+    rank_one,
+    rounding,
+)
 from mgformer.ranking.scorers import DotScorer, Scorer
 
-SLACK = 4  # candidates beyond k; more makes full sorts rarer and every row dearer
-DEPTH = 8  # columns of a block whose maximum is taken; 8 and 12 measured alike, 6 and 16 slower
-LEVELS = 2  # times that maxima are taken of maxima; a third is not faster
 MAX_USERS = 512  # users of a tile: enough to keep the matrix product at full speed
+FEW_USERS = 4  # so many are ranked one by one, which a tile of so few would not do faster
 NOTHING = -torch.inf
 
 
@@ -69,8 +76,7 @@ def top_k(
         return TopK(items, scores)
     task = _Task(asked, k, seen, choice, memory_mb * 1_000_000)
     with torch.no_grad(), phase("ranking", len(asked)) as advance:
-        parts = _rank_dot(scorer, task) if isinstance(scorer, DotScorer) else _rank(scorer, task)
-        for start, best, values in parts:
+        for start, best, values in _parts(scorer, task):
             stop = start + len(best)
             found = best.numpy() if choice is None else choice[best.numpy()]
             items[start:stop] = np.where(values.isneginf().numpy(), -1, found)
@@ -92,20 +98,34 @@ class _Task(NamedTuple):
 Part = tuple[int, Tensor, Tensor]  # first of some users, their items and scores, best first
 
 
+def _parts(scorer: Scorer, task: _Task) -> Iterator[Part]:
+    if not isinstance(scorer, DotScorer):
+        return _rank(scorer, task)
+    if task.choice is None and len(task.users) <= FEW_USERS:
+        return _rank_one_by_one(scorer, task)
+    return _rank_dot(scorer, task)
+
+
+def _rank_one_by_one(scorer: DotScorer, task: _Task) -> Iterator[Part]:
+    seen, masked = task.seen, np.zeros(0, dtype=np.int32)
+    for place, user in enumerate(task.users.tolist()):
+        if seen is not None:
+            masked = seen.indices[seen.indptr[user] : seen.indptr[user + 1]]
+        best, exact = rank_one(scorer, user, masked, task.k)
+        yield place, torch.from_numpy(best)[None], torch.from_numpy(exact)[None]
+
+
 def _rank_dot(scorer: DotScorer, task: _Task) -> Iterator[Part]:
     """Rank by products of tiles, settled pair by pair."""
     users, k, seen, choice, memory = task
     items = scorer.items if choice is None else scorer.items[torch.from_numpy(choice)]
     items = items.float().contiguous()
-    num_items, dim = items.shape
+    num_items = len(items)
     n = min(k + SLACK, num_items)
     # A tile of scores takes half of the memory; the other half is for what is made of it.
     rows = max(1, min(MAX_USERS, len(users), memory // (8 * min(num_items, 16_384))))
     columns = min(num_items, max(n, memory // (8 * rows)))
     tile = _Tile(rows, columns)
-    # |fl(u·v) - u·v| <= gamma_D |u||v|; two more roundings cover the comparison in float32.
-    largest = scorer.largest_norm
-    unit = (dim + 2) * torch.finfo(torch.float32).eps / 2
     for start in range(0, len(users), rows):
         batch = users[start : start + rows]
         vectors = scorer.users[torch.from_numpy(batch)].float()
@@ -119,14 +139,14 @@ def _rank_dot(scorer: DotScorer, task: _Task) -> Iterator[Part]:
             best, values = tile.best(len(batch), len(part), n)
             found.append((best + left, values))
         best, values = _merge(found, n)
-        exact = (vectors.double()[:, None, :] * items[best]).sum(-1).float()
+        exact = torch.from_numpy(exact_scores(vectors.numpy(), items[best].numpy()))
         exact = torch.where(values.isneginf(), values, exact)
-        margin = unit * largest * vectors.norm(dim=1)
+        margin = rounding(scorer) * vectors.norm(dim=1)
         best, exact, unsure = _settle(best, values, exact, k, margin, num_items)
         for row in unsure.tolist():
-            full = (items.double() @ vectors[row].double()).float()
-            full[masked[1][masked[0] == row]] = NOTHING
-            exact[row], best[row] = _sort_row(full, k)
+            own = masked[1][masked[0] == row].numpy()
+            full = rank_all(vectors[row].numpy(), items.numpy(), own, k)
+            best[row], exact[row] = map(torch.from_numpy, full)
         yield start, best, exact
 
 

@@ -1,5 +1,6 @@
 """What a request may cost, and who may ask: bounds that hold before any work is done."""
 
+import asyncio
 import contextlib
 import hmac
 import json
@@ -17,6 +18,8 @@ log = logging.getLogger("mgformer.serving")
 OPEN_PATHS = ("/", "/healthz", "/readyz")
 OPEN_FOLDER = "/page/"
 """Answered without a key: whoever watches over the process has none, and the page asks for it."""
+DISCARDED_BYTES, DISCARDING_SECONDS = 100_000_000, 10.0
+"""How long a body that is too large is read on: many clients send all before they look."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,7 @@ class Exchange:
     """One request and its answer, counted on the way in and out."""
 
     def __init__(self, receive: Receive, send: Send, most_bytes: int, request_id: str) -> None:
-        self._receive, self._send, self._left = receive, send, most_bytes
+        self._receive, self._send, self._left, self._ended = receive, send, most_bytes, False
         self.request_id, self.status = request_id, 500
 
     @property
@@ -49,6 +52,7 @@ class Exchange:
         """Count what comes in: a length may be absent or wrong."""
         message = await self._receive()
         self._left -= len(message.get("body", b""))
+        self._ended = not message.get("more_body", False)
         if self.too_large:
             raise TooLarge
         return message
@@ -57,6 +61,15 @@ class Exchange:
         """Pass on an answer, unless it was made of a body that was cut short."""
         if not self.too_large:
             await self._pass_on(message)
+
+    async def discard(self) -> None:
+        """Read on what nobody wants, within bounds."""
+        most = self._left - DISCARDED_BYTES
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(DISCARDING_SECONDS):
+                while self._left > most and not self._ended:
+                    with contextlib.suppress(TooLarge):
+                        await self.receive()
 
     async def refuse(self, status: int, message: str) -> None:
         """Answer instead of the service."""
@@ -97,6 +110,8 @@ class Gate:
                     await self.app(scope, exchange.receive, exchange.send)
                 refusal = (413, self._too_large()) if exchange.too_large else None
             if refusal is not None:
+                if b"100-continue" not in headers.get("expect", b""):  # else nothing was sent yet
+                    await exchange.discard()
                 await exchange.refuse(*refusal)
         finally:
             self._record(scope, exchange, time.perf_counter() - began)

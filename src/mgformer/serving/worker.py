@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 from fastapi import FastAPI
+from threadpoolctl import threadpool_limits
 
 from mgformer.serving.app import create_app
 from mgformer.serving.limits import JsonLines, Limits
@@ -24,6 +25,7 @@ def app() -> FastAPI:
         log.propagate = False
     # A request is small: threads cost more than they save.
     torch.set_num_threads(1)
+    threadpool_limits(1)
     k, body = map(int, os.environ[LIMITS].split())
     limits = Limits(k=k, body_bytes=body)
     return create_app(Path(os.environ[RUN]), limits=limits, api_key=os.environ.get(KEY) or None)

@@ -1,0 +1,76 @@
+"""What went wrong, in one line; a fault of ours is logged and not shown."""
+
+import logging
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+
+from mgformer.errors import MgformerError, UnknownIdError
+from mgformer.serving.engine import Overloaded
+
+UNREADABLE = "the body is not valid JSON, or too deep"
+
+log = logging.getLogger("mgformer.serving")
+
+
+class Failure(BaseModel):
+    """What was wrong."""
+
+    error: str
+
+
+FAILURES: dict[int | str, dict[str, Any]] = {
+    status: {
+        "description": description,
+        "content": {"application/json": {"schema": Failure.model_json_schema()}},
+    }
+    for status, description in {
+        400: "The request cannot be read.",
+        401: "The API key is missing or wrong.",
+        404: "A user or an item is not known.",
+        413: "The body is too large.",
+        422: "A value is not allowed.",
+        503: "Too many requests wait; try again.",
+    }.items()
+}
+
+
+def handle_failures(app: FastAPI) -> None:
+    """Answer what goes wrong in one line; a fault of ours is logged and not shown."""
+
+    def failure(status: int, message: str, **headers: str) -> JSONResponse:
+        return JSONResponse({"error": message}, status, headers=headers)
+
+    @app.exception_handler(MgformerError)
+    async def unknown(request: Request, error: MgformerError) -> Response:
+        return failure(404 if isinstance(error, UnknownIdError) else 422, str(error))
+
+    @app.exception_handler(Overloaded)
+    async def overloaded(request: Request, error: Overloaded) -> Response:
+        return failure(503, "too many requests wait; try again", **{"Retry-After": "1"})
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(request: Request, error: RequestValidationError) -> Response:
+        first = error.errors()[0]
+        if first["type"] == "json_invalid":
+            return failure(400, UNREADABLE)
+        where = ".".join(str(part) for part in first["loc"][1:])  # the first is "body" or the like
+        message = first["msg"].removeprefix("Value error, ")
+        if not where and first["type"] != "value_error":
+            message = "expected a JSON object, sent as application/json"
+        return failure(422, f"{where}: {message}" if where else message)
+
+    @app.exception_handler(HTTPException)
+    async def refused(request: Request, error: HTTPException) -> Response:
+        # A body that cannot be decoded (not UTF-8, nested without end) comes this way.
+        message = UNREADABLE if error.status_code == 400 else str(error.detail)
+        return failure(error.status_code, message, **dict(error.headers or {}))
+
+    @app.exception_handler(Exception)
+    async def fault(request: Request, error: Exception) -> Response:
+        log.exception("fault", exc_info=error)
+        return failure(500, "a fault of the service; it has been logged")

@@ -1,0 +1,31 @@
+"""The service over real sockets, in a thread."""
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import uvicorn
+
+from mgformer.serving.app import create_app
+
+
+@contextmanager
+def serving(folder: Path, api_key: str | None = None) -> Iterator[str]:
+    """Run the service on a free port of this host."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        app = create_app(folder, api_key=api_key, watch=False)
+        server = uvicorn.Server(uvicorn.Config(app, log_level="error"))
+        thread = threading.Thread(target=server.run, args=([free],))
+        thread.start()
+        try:
+            while not server.started:
+                assert thread.is_alive(), "the service did not start"
+                time.sleep(0.01)
+            yield f"http://127.0.0.1:{free.getsockname()[1]}/"
+        finally:
+            server.should_exit = True
+            thread.join()

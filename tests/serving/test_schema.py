@@ -1,0 +1,51 @@
+"""The service keeps to its OpenAPI document: what it takes, what it answers, and how it refuses."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mgformer.recommender import Recommender
+from tests.serving.running import serving
+
+KEY = "a key"
+COMMAND = "from schemathesis.cli import schemathesis; schemathesis()"
+SETTINGS = """
+[checks.negative_data_rejection]
+expected-statuses = ["400", "401", "404", "405", "413", "422"]
+"""
+
+
+def test_whatever_is_asked_the_answer_is_documented(tmp_path: Path):
+    """Schemathesis finds nothing: all of its checks, on requests that fit the document or do not.
+
+    It runs in a process of its own, as it does not work inside the newest pytest.
+    """
+    pytest.importorskip("schemathesis")
+    Recommender.fit("demo", "ials").save(tmp_path / "run")
+    (tmp_path / "settings.toml").write_text(SETTINGS)
+    with serving(tmp_path / "run", api_key=KEY) as address:
+        done = subprocess.run(
+            [
+                *(
+                    sys.executable,
+                    "-c",
+                    "from schemathesis.cli import schemathesis; schemathesis()",
+                ),
+                *("--config-file", tmp_path / "settings.toml"),
+                *("run", f"{address}openapi.json", "--header", f"X-API-Key: {KEY}"),
+                *("--checks", "all", "--phases", "examples,coverage,fuzzing"),
+                *("--max-examples", "8", "--generation-deterministic"),
+                *("--suppress-health-check", "all", "--no-color"),
+            ],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=600,
+            check=False,
+        )
+    assert done.returncode == 0, done.stdout[-20_000:]
+    assert "Tested: 11" in done.stdout
+    for phase in ("Examples", "Coverage", "Fuzzing"):
+        assert f"✅ {phase}" in done.stdout
