@@ -32,6 +32,7 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=1_000_000)
     parser.add_argument("--channels", type=int, default=128)
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--document", action="store_true", help="write docs/performance.md")
     options = parser.parse_args()
     keep_freed_memory()
     torch.manual_seed(0)
@@ -76,6 +77,7 @@ def main() -> None:
             "seconds": whole, "gemm": best, "products": rate, "share_of_gemm": rate / best,
             "in_products": in_products / 1e6 / whole, "extra_mb": extra,
         },
+        document=options.document,
     )  # fmt: skip
 
 

@@ -14,6 +14,9 @@ import numpy as np
 import polars as pl
 import torch
 
+from benchmarks.documents import ROOT, write_block
+from mgformer.pipeline import commit
+
 
 def peak_memory_mb(task: Callable[[], object]) -> float:
     """Return how much resident memory grows at most while the task runs."""
@@ -65,9 +68,22 @@ def machine_line() -> str:
     return f"{found['cpu']}, {cores}, {found['threads']} thread(s), {versions}"
 
 
-def report(name: str, rows: list[tuple[str, str]], figures: Mapping[str, Any]) -> None:
-    """Print a table for people, then one JSON line for machines."""
+def report(
+    name: str, rows: list[tuple[str, str]], figures: Mapping[str, Any], *, document: bool = False
+) -> None:
+    """Print a table for people, then one JSON line for machines.
+
+    Args:
+        name: Of the benchmark, and of its block in docs/performance.md.
+        rows: What was measured, and how much it was.
+        figures: The same for machines.
+        document: Write the table into docs/performance.md too.
+    """
     width = max(len(label) for label, _ in rows)
     for label, value in rows:
         print(f"{label:<{width}}  {value}")
     print(json.dumps({"benchmark": name, **figures, "machine": machine()}))
+    if document:
+        lines = ["| | |", "|---|---|", *(f"| {label} | {value} |" for label, value in rows)]
+        text = "\n".join([*lines, "", f"{machine_line()}, commit {commit()}.", ""])
+        write_block(ROOT / "docs" / "performance.md", name, text)

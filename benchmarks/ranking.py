@@ -52,7 +52,9 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeats", type=int, default=5)
-    repeats = parser.parse_args().repeats
+    parser.add_argument("--document", action="store_true", help="write docs/performance.md")
+    options = parser.parse_args()
+    repeats = options.repeats
     source, train, test = pairs()
     generator = torch.Generator().manual_seed(0)
     users = torch.randn(NUM_USERS, DIM, generator=generator)
@@ -112,6 +114,7 @@ def main() -> None:
             "peak_memory_mb": round(memory),
             "pairs": source,
         },
+        document=options.document,
     )
 
 

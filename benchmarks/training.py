@@ -40,15 +40,16 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--sizes", nargs="*", type=int, default=list(SIZES))
+    parser.add_argument("--document", action="store_true", help="write docs/performance.md")
     options = parser.parse_args()
     keep_freed_memory()
     for name in options.datasets:
-        epochs_of(name, options.steps, options.repeats)
+        epochs_of(name, options.steps, options.repeats, options.document)
     if options.sizes:
-        growth(options.sizes, options.steps, options.repeats)
+        growth(options.sizes, options.steps, options.repeats, options.document)
 
 
-def epochs_of(dataset: str, steps: int, repeats: int) -> None:
+def epochs_of(dataset: str, steps: int, repeats: int, document: bool) -> None:
     """Compare epochs on a dataset."""
     preset = read_config(ROOT / "configs" / dataset / "mgformer.toml")
     ours = build_config(preset)
@@ -78,17 +79,18 @@ def epochs_of(dataset: str, steps: int, repeats: int) -> None:
         for name, value in per_step.items()
     ]
     report(
-        "training",
+        f"training-{dataset}",
         [
             *rows,
             ("MGFormer ÷ DirectAU-LightGCN", f"{ratio:.2f}"),
             ("the same with kernel attention to all", f"{kernel:.2f}"),
         ],
         {"dataset": dataset, "step_seconds": per_step, "ratio": ratio, "kernel_ratio": kernel},
+        document=document,
     )
 
 
-def growth(sizes: list[int], steps: int, repeats: int) -> None:
+def growth(sizes: list[int], steps: int, repeats: int, document: bool) -> None:
     """Time steps on generated graphs of growing size."""
     base = {"model": {"name": "mgformer", "dim": 64, "rank": 64}, "train": {"optimizer": "rows"}}
     config = build_config(base)
@@ -101,7 +103,7 @@ def growth(sizes: list[int], steps: int, repeats: int) -> None:
         (f"step at {name}", f"{milliseconds[name]:.1f} ms, {ratios[name]:.2f} of the smallest")
         for name in tasks
     ]
-    report("growth", rows, {"milliseconds": milliseconds, "ratios": ratios})
+    report("growth", rows, {"milliseconds": milliseconds, "ratios": ratios}, document=document)
 
 
 def generated(num_nodes: int) -> Interactions:
