@@ -4,8 +4,10 @@ import json
 import tempfile
 import threading
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -63,7 +65,7 @@ def reloading(num_requests: int, dim: int) -> dict[str, float]:
     }
 
 
-def _bundle_of(reply: Reply, lists: list[dict[object, list[object]]]) -> int | None:
+def _bundle_of(reply: Reply, lists: Sequence[Mapping[Any, list[Any]]]) -> int | None:
     """Return which bundle an answer is of; None if it is of neither."""
     if reply.status != 200:
         return None

@@ -31,9 +31,10 @@ def synthetic_bundle(
         (num_items * rng.random(num_pairs) ** 2).astype(np.int32),
     )
     valid, test = (train.subset(np.zeros(len(train), dtype=bool)) for _ in range(2))
-    vectors = (
+    vectors = [
         torch.from_numpy(rng.standard_normal((count, dim), dtype=np.float32))
         for count in (num_users, num_items)
-    )
+    ]
     record = {"model": "synthetic", "seed": seed}
-    return Bundle(DotScorer(*vectors), train, valid, test, None, None, record)
+    scorer = DotScorer(vectors[0], vectors[1])
+    return Bundle(scorer, train, valid, test, None, None, record)
