@@ -44,12 +44,17 @@ def table2(dataset: str, runs: Path) -> str:
 
 
 def write_block(document: Path, name: str, text: str) -> None:
-    """Replace what stands between `<!-- name: begin -->` and `<!-- name: end -->`."""
+    """Replace what stands between `<!-- name: begin -->` and `<!-- name: end -->`.
+
+    A document that has no such block gets it at its end.
+    """
     begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
     before, found, rest = document.read_text().partition(begin)
     _, closed, after = rest.partition(end)
-    if not (found and closed):
-        raise ValueError(f"{document}: no {begin} … {end} to write into")
+    if found and not closed:
+        raise ValueError(f"{document}: {begin} is not followed by {end}")
+    if not found:
+        before, after = f"{before.rstrip()}\n\n", "\n"
     document.write_text(f"{before}{begin}\n{text}{end}{after}")
 
 

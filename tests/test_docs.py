@@ -64,6 +64,21 @@ def test_make_targets_named_in_documents_exist() -> None:
         assert set(named) <= targets, document.name
 
 
+def test_what_benchmarks_write_into_documents_is_there() -> None:
+    names = []
+    for document in DOCUMENTS:
+        text = document.read_text()
+        for name in re.findall(r"<!-- ([\w-]+): begin -->", text):
+            _, _, rest = text.partition(f"<!-- {name}: begin -->\n")
+            block, closed, _ = rest.partition(f"<!-- {name}: end -->")
+            assert closed, (document.name, name)
+            assert block.strip(), (document.name, name)
+            names.append(name)
+    assert {"batch", "everybody", "folding", "reloading", "serving", "table2", "table3"} <= set(
+        names
+    )
+
+
 def test_the_worked_example_of_the_metrics() -> None:
     rows = re.findall(
         r"^\| `(\w+)@5` \|.*\| ([\d.]+) \|$", (ROOT / "docs/metrics.md").read_text(), re.M
