@@ -62,7 +62,7 @@ def test_writing_again_replaces_and_leaves_nothing_behind(trained: Bundle, saved
     assert {path.name for path in saved.iterdir()} == {*names, MANIFEST, "notes.txt"}
 
 
-@pytest.mark.parametrize("step", ["_write_tensors", "_write_table", "_commit"])
+@pytest.mark.parametrize("step", ["_write_tensors", "_write_table", "write_whole"])
 def test_a_crash_while_writing_leaves_the_old_bundle(
     step: str, saved: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
