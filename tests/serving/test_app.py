@@ -337,6 +337,15 @@ def test_a_new_bundle_is_taken_up_and_a_broken_one_is_not(tmp_path: Path):
             assert f'mgformer_reloads_total{{result="{result}"}} 1' in text
 
 
+def rounded(value):
+    """The last bits of what is solved for depend on the thread that computes it."""
+    if isinstance(value, dict):
+        return {name: rounded(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [rounded(part) for part in value]
+    return round(value, 5) if isinstance(value, float) else value
+
+
 def test_reloading_under_load_loses_no_request_and_mixes_no_bundles(tmp_path: Path):
     folder = tmp_path / "run"
     bundles = Recommender.fit("demo", "ials"), Recommender.fit("demo", "ials", seed=1)
@@ -348,7 +357,7 @@ def test_reloading_under_load_loses_no_request_and_mixes_no_bundles(tmp_path: Pa
         Question(5, user="amir-186", history=("jazz-03",), explain=True),
     ]
     allowed = [
-        [json.loads(ANSWER.dump_json(answer)) for answer in answers]
+        [rounded(json.loads(ANSWER.dump_json(answer))) for answer in answers]
         for answers in zip(*(answer_all(one, questions) for one in bundles), strict=True)
     ]
     assert all(old["items"] != new["items"] for old, new in allowed)
@@ -364,7 +373,8 @@ def test_reloading_under_load_loses_no_request_and_mixes_no_bundles(tmp_path: Pa
                 bundles[(wave + 1) % 2].save(folder)
                 asked.insert(10, client.post("/admin/reload"))
                 found = [
-                    answer.raise_for_status().json() for answer in await asyncio.gather(*asked)
+                    rounded(answer.raise_for_status().json())
+                    for answer in await asyncio.gather(*asked)
                 ]
                 assert found.pop(10)["changed"]
                 answered.update(allowed[n % 3].index(answer) for n, answer in enumerate(found))

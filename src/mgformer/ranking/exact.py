@@ -28,7 +28,8 @@ def exact_scores(vectors: Floats, rows: Floats) -> Floats:
     one score, whatever it is computed with; a matrix product has another order for every shape.
     """
     products = rows * vectors[..., None, :].astype(np.float64)
-    return products.sum(-1).astype(np.float32)
+    with np.errstate(over="ignore"):  # vectors of a training that diverged give infinite scores
+        return products.sum(-1).astype(np.float32)
 
 
 def rounding(scorer: DotScorer) -> float:
