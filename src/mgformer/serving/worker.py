@@ -1,5 +1,6 @@
 """One process of the service: what it serves is told by the environment."""
 
+import gc
 import logging
 import os
 from pathlib import Path
@@ -28,4 +29,8 @@ def app() -> FastAPI:
     threadpool_limits(1)
     k, body = map(int, os.environ[LIMITS].split())
     limits = Limits(k=k, body_bytes=body)
-    return create_app(Path(os.environ[RUN]), limits=limits, api_key=os.environ.get(KEY) or None)
+    service = create_app(Path(os.environ[RUN]), limits=limits, api_key=os.environ.get(KEY) or None)
+    # What is there now stays: requests need not wait for it to be searched for garbage.
+    gc.collect()
+    gc.freeze()
+    return service
