@@ -1,5 +1,7 @@
 import os
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -31,3 +33,20 @@ def random_graph(rng: np.random.Generator) -> Callable[..., Graph]:
         return Graph(sp.csr_array(pairs.astype(np.float32)))
 
     return build
+
+
+@pytest.fixture(scope="module")
+def driver() -> Iterator[Any]:
+    """A browser without a window."""
+    webdriver = pytest.importorskip("selenium.webdriver")
+    chromium, chromedriver = shutil.which("chromium"), shutil.which("chromedriver")
+    if chromium is None or chromedriver is None:
+        pytest.skip("needs a browser: apt-get install chromium chromium-driver")
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    service = webdriver.ChromeService(chromedriver)
+    with webdriver.Chrome(options=options, service=service) as chrome:
+        yield chrome

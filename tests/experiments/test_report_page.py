@@ -1,8 +1,6 @@
 """A report as people open it: from a file, in a real browser, on a desk, on a phone, on paper."""
 
 import json
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,29 +10,14 @@ from mgformer.experiments.report import write_report
 from tests.experiments.test_report import OWNED, run, table
 
 webdriver = pytest.importorskip("selenium.webdriver")
-from selenium.webdriver.chrome.service import Service  # noqa: E402
 from selenium.webdriver.support.ui import WebDriverWait  # noqa: E402
 
 __all__ = ["run", "table"]  # fixtures
 
-CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 PATIENCE = 30
 DRAWN = "return [...document.querySelectorAll('.chart')].every((c) => c.querySelector('.main-svg'))"
 WIDTHS = """return [...document.querySelectorAll('.chart')].map(
     (chart) => [chart.clientWidth, chart.querySelector('.main-svg').clientWidth])"""
-
-
-@pytest.fixture(scope="module")
-def driver() -> Iterator[Any]:
-    if CHROMIUM is None or DRIVER is None:
-        pytest.skip("needs a browser: apt-get install chromium chromium-driver")
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    with webdriver.Chrome(options=options, service=Service(DRIVER)) as chrome:
-        yield chrome
 
 
 @pytest.fixture(scope="module")

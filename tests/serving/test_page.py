@@ -1,7 +1,6 @@
 """The page as people use it: the real service, a real browser, what stands on the screen."""
 
 import json
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,12 +17,10 @@ from tests.serving.running import serving
 webdriver = pytest.importorskip("selenium.webdriver")
 from selenium.common.exceptions import TimeoutException  # noqa: E402
 from selenium.webdriver import ActionChains  # noqa: E402
-from selenium.webdriver.chrome.service import Service  # noqa: E402
 from selenium.webdriver.common.by import By  # noqa: E402
 from selenium.webdriver.common.keys import Keys  # noqa: E402
 from selenium.webdriver.support.ui import WebDriverWait  # noqa: E402
 
-CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 PATIENCE = 30
 USER = "bella-787"
 SECRET = "schlüssel"
@@ -109,19 +106,6 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def service(bundle: Path) -> Iterator[str]:
     with serving(bundle) as address:
         yield address
-
-
-@pytest.fixture(scope="module")
-def driver() -> Iterator[Any]:
-    if CHROMIUM is None or DRIVER is None:
-        pytest.skip("needs a browser: apt-get install chromium chromium-driver")
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    with webdriver.Chrome(options=options, service=Service(DRIVER)) as chrome:
-        yield chrome
 
 
 @pytest.fixture
