@@ -1,5 +1,6 @@
 """One way through: dataset, split, graph, model, scorer, metrics, bundle."""
 
+import logging
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -33,6 +34,8 @@ from mgformer.training.workspace import Workspace
 from mgformer.version import __version__
 
 SELECTION_K = 20
+
+log = logging.getLogger("mgformer")
 
 
 class Validation(NamedTuple):
@@ -185,6 +188,13 @@ def _select(
         return fit(config, split.train, rng, hooks=hooks, prepare=prepare)
     options = _selection_options(config)
     some = replace(split, valid=_thinned(split.valid, config.train.validation_users))
+    if issubclass(MODELS[config.model_name], TrainableModel):
+        log.info(
+            "epochs are compared by %s of %s users with validation items, every %d; "
+            "all of them count in the end",
+            *(f"{np.count_nonzero(np.diff(part.indptr)):,}" for part in (some.valid, split.valid)),
+            config.train.evaluate_every,
+        )
 
     def measure(scorer: Scorer, sampled: bool) -> dict[str, float] | None:
         result = evaluate_part(scorer, some if sampled else split, "valid", options)

@@ -122,8 +122,10 @@ def fit(
             entry["seconds"] = round(time.perf_counter() - began, 3)
             if validate is not None and done.epochs % options.evaluate_every == 0:
                 model.eval()
+                began = time.perf_counter()
                 with torch.no_grad():
                     entry |= validate(model, [e for e in done.history if SELECTED_BY in e])
+                entry["validation_seconds"] = round(time.perf_counter() - began, 3)
                 if entry[SELECTED_BY] > done.best_value:
                     done.best_value, done.best_epoch = entry[SELECTED_BY], done.epochs
                     best = _weights(model)
