@@ -4,25 +4,37 @@
 
 Both train at the batch size, channels and threads of the dataset's mgformer.toml, DirectAU with two
 layers; a round is `steps` steps of each. The kernel form is the paper's, with all nodes as keys.
+How many epochs each needs to its best validation NDCG@20 is read from the runs of the presets.
 Graphs that grow are generated: 10 pairs a user, items by a power law; `rows` is the optimiser that
 touches only the rows of a step.
 """
 
 import argparse
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from statistics import median
 
 import numpy as np
 import polars as pl
+import torch
 
 from benchmarks.documents import ROOT
 from benchmarks.measure import report
-from mgformer.config import build_config, read_config, with_settings
-from mgformer.data.catalog import open_dataset
+from mgformer.config import RunConfig, build_config, read_config, with_settings
 from mgformer.data.ids import Ids
 from mgformer.data.interactions import Interactions
 from mgformer.data.sampling import num_batches
-from mgformer.data.splits import split_dataset
+from mgformer.data.splits import Split
+from mgformer.experiments.runs import find
 from mgformer.experiments.timing import interleaved, median_ratio, stepper
+from mgformer.opening import open_data
+from mgformer.pipeline import evaluate_part, thinned
+from mgformer.ranking.evaluation import EvaluationConfig
+from mgformer.ranking.scorers import DotScorer
+from mgformer.training.journal import read_journal
+from mgformer.training.loop import SELECTED_BY
 from mgformer.training.memory import keep_freed_memory
 
 KERNEL = [
@@ -30,6 +42,8 @@ KERNEL = [
     "model.mask=sine",
     "model.centered=true",
 ]
+OURS, THEIRS = "MGFormer", "DirectAU-LightGCN"
+KERNELS = "MGFormer, kernel attention to all"
 SIZES = (10_000, 100_000, 1_000_000)
 
 
@@ -41,16 +55,18 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--sizes", nargs="*", type=int, default=list(SIZES))
     parser.add_argument("--document", action="store_true", help="write docs/performance.md")
+    parser.add_argument("--runs", type=Path, default=Path("runs/presets"), help="of the presets")
     options = parser.parse_args()
     keep_freed_memory()
     for name in options.datasets:
-        epochs_of(name, options.steps, options.repeats, options.document)
+        epochs_of(name, options)
     if options.sizes:
-        growth(options.sizes, options.steps, options.repeats, options.document)
+        growth(options)
 
 
-def epochs_of(dataset: str, steps: int, repeats: int, document: bool) -> None:
+def epochs_of(dataset: str, options: argparse.Namespace) -> None:
     """Compare epochs on a dataset."""
+    steps = options.steps
     preset = read_config(ROOT / "configs" / dataset / "mgformer.toml")
     ours = build_config(preset)
     theirs = build_config(
@@ -60,38 +76,83 @@ def epochs_of(dataset: str, steps: int, repeats: int, document: bool) -> None:
         }
     )
     exact = build_config(with_settings(preset, KERNEL))
-    pairs = split_dataset(
-        open_dataset(ours.dataset, ours.data), ours.split, np.random.default_rng(0)
-    ).train
+    split = open_data(ours).split
+    began = time.perf_counter()
+    our_steps = stepper(ours, split.train, steps)
+    preparing = time.perf_counter() - began
     tasks = {
-        "MGFormer": stepper(ours, pairs, steps),
-        "DirectAU-LightGCN": stepper(theirs, pairs, steps),
-        "MGFormer, kernel attention to all": stepper(exact, pairs, 1),
+        OURS: our_steps,
+        THEIRS: stepper(theirs, split.train, steps),
+        KERNELS: stepper(exact, split.train, 1),
+        "validation": validation(ours, split),
     }
-    seconds = interleaved(tasks, repeats)
-    count = num_batches(pairs, ours.train.batch_size)
-    per_step = {name: median(times) / steps for name, times in seconds.items()}
-    per_step["MGFormer, kernel attention to all"] *= steps  # one step a round
-    ratio = median_ratio(seconds, "MGFormer", "DirectAU-LightGCN")
-    kernel = per_step["MGFormer, kernel attention to all"] / per_step["DirectAU-LightGCN"]
+    seconds = interleaved(tasks, options.repeats)
+    count = num_batches(split.train, ours.train.batch_size)
+    epochs = {name: count * median(seconds[name]) / steps for name in (OURS, THEIRS)}
+    epochs[KERNELS] = count * median(seconds[KERNELS])  # one step a round
+    ratios = {
+        f"{OURS} ÷ {THEIRS}": median_ratio(seconds, OURS, THEIRS),
+        "the same with kernel attention to all": epochs[KERNELS] / epochs[THEIRS],
+        f"{OURS}: preparing ÷ epoch": preparing / epochs[OURS],
+        f"{OURS}: validation ÷ epoch": median(seconds["validation"]) / epochs[OURS],
+    }
+    for label, (first, second) in epochs_to_best(options.runs / dataset).items():
+        ratios[f"epochs {label}, {OURS} ÷ {THEIRS}"] = first / second
+        time_ratio = ratios[f"{OURS} ÷ {THEIRS}"] * first / second
+        ratios[f"time {label}, {OURS} ÷ {THEIRS}"] = time_ratio
     rows = [
-        (f"{name}, epoch of {count} steps on {dataset}", f"{value * count:.1f} s")
-        for name, value in per_step.items()
+        *(
+            (f"{name}, epoch of {count} steps on {dataset}", f"{value:.1f} s")
+            for name, value in epochs.items()
+        ),
+        *((label, f"{value:.2f}") for label, value in ratios.items()),
     ]
-    report(
-        f"training-{dataset}",
-        [
-            *rows,
-            ("MGFormer ÷ DirectAU-LightGCN", f"{ratio:.2f}"),
-            ("the same with kernel attention to all", f"{kernel:.2f}"),
-        ],
-        {"dataset": dataset, "step_seconds": per_step, "ratio": ratio, "kernel_ratio": kernel},
-        document=document,
+    figures = {"dataset": dataset, "epoch_seconds": epochs, "ratios": ratios}
+    report(f"training-{dataset}", rows, figures, document=options.document)
+
+
+def validation(config: RunConfig, split: Split) -> Callable[[], object]:
+    """Return what evaluates vectors of the model's size as training does after an epoch."""
+    channels = config.to_mapping()["model"]
+    width = channels["dim"] + channels["rank"] + 1  # and a prior of popularity
+    rng = np.random.default_rng(0)
+    users, items = (
+        torch.from_numpy(rng.standard_normal((count, width), dtype=np.float32))
+        for count in (split.train.num_users, split.train.num_items)
     )
+    scorer = DotScorer(users, items)
+    some = replace(split, valid=thinned(split.valid, config.train.validation_users))
+    options = EvaluationConfig(ks=(20,))
+    return lambda: evaluate_part(scorer, some, "valid", options)
 
 
-def growth(sizes: list[int], steps: int, repeats: int, document: bool) -> None:
+def epochs_to_best(folder: Path) -> dict[str, tuple[float, float]]:
+    """Return the epochs of both to the best validation NDCG@20, in the mean of the seeds of both.
+
+    To their own best, and to the best that DirectAU reaches.
+    """
+    curves = [
+        [
+            [entry[SELECTED_BY] for entry in read_journal(run) if entry["stage"] == "select"]
+            for run in (folder / model / seed.name for model in ("mgformer", "directau"))
+        ]
+        for seed in sorted((folder / "directau").glob("seed-*"))
+        if all(find(folder / model / seed.name) for model in ("mgformer", "directau"))
+    ]
+    if not curves:
+        return {}
+    own = np.array([[1 + int(np.argmax(curve)) for curve in pair] for pair in curves])
+    passed = [next((n for n, v in enumerate(a, 1) if v >= max(b)), len(a)) for a, b in curves]
+    first, second = own.mean(0)
+    return {
+        "to the best validation NDCG@20": (first, second),
+        f"to the best of {THEIRS}": (float(np.mean(passed)), second),
+    }
+
+
+def growth(options: argparse.Namespace) -> None:
     """Time steps on generated graphs of growing size."""
+    sizes, steps, repeats = options.sizes, options.steps, options.repeats
     base = {"model": {"name": "mgformer", "dim": 64, "rank": 64}, "train": {"optimizer": "rows"}}
     config = build_config(base)
     tasks = {f"{size:,} nodes": stepper(config, generated(size), steps) for size in sizes}
@@ -103,7 +164,8 @@ def growth(sizes: list[int], steps: int, repeats: int, document: bool) -> None:
         (f"step at {name}", f"{milliseconds[name]:.1f} ms, {ratios[name]:.2f} of the smallest")
         for name in tasks
     ]
-    report("growth", rows, {"milliseconds": milliseconds, "ratios": ratios}, document=document)
+    figures = {"milliseconds": milliseconds, "ratios": ratios}
+    report("growth", rows, figures, document=options.document)
 
 
 def generated(num_nodes: int) -> Interactions:
@@ -112,8 +174,8 @@ def generated(num_nodes: int) -> Interactions:
     half = num_nodes // 2
     users = np.repeat(np.arange(half, dtype=np.int32), 10)
     items = (half * rng.random(len(users)) ** 3).astype(np.int32)
-    ids = [Ids(pl.Series(np.arange(half))) for _ in range(2)]
-    return Interactions.from_numbers(*ids, users, items)
+    user_ids, item_ids = (Ids(pl.Series(np.arange(half))) for _ in range(2))
+    return Interactions.from_numbers(user_ids, item_ids, users, items)
 
 
 if __name__ == "__main__":

@@ -187,7 +187,7 @@ def _select(
     if not len(split.valid):
         return fit(config, split.train, rng, hooks=hooks, prepare=prepare)
     options = _selection_options(config)
-    some = replace(split, valid=_thinned(split.valid, config.train.validation_users))
+    some = replace(split, valid=thinned(split.valid, config.train.validation_users))
     if issubclass(MODELS[config.model_name], TrainableModel):
         log.info(
             "epochs are compared by %s of %s users with validation items, every %d; "
@@ -211,7 +211,7 @@ def _selection_figures(result: Evaluation) -> dict[str, float]:
     return {name: result.means[name] for name in (f"ndcg@{SELECTION_K}", f"recall@{SELECTION_K}")}
 
 
-def _thinned(pairs: Interactions, num_users: int) -> Interactions:
+def thinned(pairs: Interactions, num_users: int) -> Interactions:
     """Return the pairs of at most so many users, evenly spaced among those who have any; 0: all."""
     if not num_users:
         return pairs
