@@ -35,7 +35,11 @@ def l2_of_rows(*rows: Tensor) -> Tensor:
 
 def alignment(x: Tensor, y: Tensor) -> Tensor:
     """Return the mean squared distance of matching rows of x, y [B, D], each of unit length."""
-    return (functional.normalize(x) - functional.normalize(y)).square().sum(1).mean()
+    return _alignment_of_unit(functional.normalize(x), functional.normalize(y))
+
+
+def _alignment_of_unit(x: Tensor, y: Tensor) -> Tensor:
+    return (x - y).square().sum(1).mean()
 
 
 def uniformity(x: Tensor, t: float) -> Tensor:
@@ -43,10 +47,13 @@ def uniformity(x: Tensor, t: float) -> Tensor:
 
     Equal rows are different rows: duplicates count. A single row has no pairs and gives 0.
     """
+    return _uniformity_of_unit(functional.normalize(x), t)
+
+
+def _uniformity_of_unit(x: Tensor, t: float) -> Tensor:
     if len(x) < 2:
         return 0.0 * x.sum()
-    unit = functional.normalize(x)
-    value: Tensor = _Uniformity.apply(unit, t)  # type: ignore[no-untyped-call]
+    value: Tensor = _Uniformity.apply(x, t)  # type: ignore[no-untyped-call]
     return value
 
 
@@ -102,8 +109,10 @@ def align_uniform(
         t: Sharpness of uniformity: 1 in MGFormer's paper, 2 in DirectAU.
         sides: Users and items are summed in MGFormer's paper, averaged in DirectAU.
     """
-    uniform = uniformity(users, t) + uniformity(items, t)
-    return alignment(users, items) + weight * (uniform if sides == "sum" else 0.5 * uniform)
+    users, items = functional.normalize(users), functional.normalize(items)
+    uniform = _uniformity_of_unit(users, t) + _uniformity_of_unit(items, t)
+    aligned = _alignment_of_unit(users, items)
+    return aligned + weight * (uniform if sides == "sum" else 0.5 * uniform)
 
 
 def info_nce(
