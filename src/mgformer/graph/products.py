@@ -55,9 +55,9 @@ class _Product(torch.autograd.Function):
         return csr_matmul(ctx.transposed, gradient), None, None
 
 
-def block_slices(num_rows: int, num_columns: int) -> Iterator[slice]:
-    """Yield slices that cut [num_rows, num_columns] into blocks of at most BLOCK_ENTRIES."""
-    step = max(1, BLOCK_ENTRIES // max(1, num_columns))
+def block_slices(num_rows: int, num_columns: int, most: int = BLOCK_ENTRIES) -> Iterator[slice]:
+    """Yield slices that cut [num_rows, num_columns] into blocks of at most so many entries."""
+    step = max(1, most // max(1, num_columns))
     for start in range(0, num_rows, step):
         yield slice(start, min(start + step, num_rows))
 
