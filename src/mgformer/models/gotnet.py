@@ -14,7 +14,10 @@ its references lead to Sinkhorn's algorithm. All below is open there, and was de
                 held fixed, which is the exact gradient at the optimum; or a step of k-means from
                 the centroids before. No projection before the cost: it would be trained to zero.
                 Nodes are not trained by ⟨π, D⟩ (see `attract`).
-    attention   Ĥ = softmax(H W_Q (C W_K)ᵀ / √(d/h)) C W_V, with h heads, within a side.
+    attention   Ĥ = softmax(s H Cᵀ / √(d/h)) C, with h heads, within a side; C is a constant to the
+                gradient of the ranking loss. There may be learned W_Q, W_K, W_V in front of H, C, C
+                (`matrices`): but they serve all nodes at once, so they grow faster than any node
+                can, and z is soon little more than its cluster.
     result      Z = H + β Ĥ, or both side by side, with H of LightGCN.
     loss        BPR on Z, L2 on X, and λ_c (⟨π, D⟩ of users + ⟨π, D⟩ of items).
 
@@ -58,6 +61,10 @@ class GOTNet(LightGCN):
         """T, rounds of Sinkhorn's algorithm."""
         num_heads: PositiveInt = 1
         """h; every head attends for its share of the channels."""
+        sharpness: PositiveFloat = 16.0
+        """s, without matrices, which learn it."""
+        matrices: bool = False
+        """Whether queries, keys and values are learned maps of nodes and centroids."""
         attention_weight: NonNegativeFloat = 0.5
         """β, weight of what centroids say."""
         combine: Literal["sum", "concat"] = "sum"
@@ -149,11 +156,11 @@ class Side(nn.Module):
         start = h[torch.from_numpy(chosen)]
         trained = config.clustering == "trained"
         self.centroids: Tensor = nn.Parameter(start) if trained else nn.Buffer(start)  # C [K, d]
-        bound = math.sqrt(6 / (2 * config.dim))  # Xavier's
-        drawn = rng.uniform(-bound, bound, size=(3, config.dim, config.dim))
-        self.w_query, self.w_key, self.w_value = (
-            nn.Parameter(w.clone()) for w in torch.from_numpy(drawn).float()
-        )
+        self.matrices = None
+        if config.matrices:
+            bound = math.sqrt(6 / (2 * config.dim))  # Xavier's
+            drawn = rng.uniform(-bound, bound, size=(3, config.dim, config.dim))
+            self.matrices = nn.Parameter(torch.from_numpy(drawn).float())  # W_Q, W_K, W_V
 
     def cluster(self, h: Tensor) -> Clusters:
         """Return the clusters of all nodes [n, d] of the side, for the centroids as they are."""
@@ -164,17 +171,21 @@ class Side(nn.Module):
         plan = transport_plan(cost.detach(), self.config.epsilon, self.config.num_rounds)
         if self.config.clustering == "trained":
             return Clusters(self.centroids, (plan * cost).sum())
-        return Clusters(len(self.centroids) * plan.T @ h, (plan * cost).sum())
+        return Clusters(len(self.centroids) * plan.T @ h.detach(), (plan * cost).sum())
 
     def keep(self, clusters: Clusters) -> None:
         """Begin the next step of k-means where this one ended."""
         if self.config.clustering == "kmeans":
-            self.centroids = clusters.centroids.detach()
+            self.centroids = clusters.centroids
 
     def forward(self, h: Tensor, centroids: Tensor) -> Tensor:
         """Return Ĥ [q, d] of nodes [q, d]."""
-        heads = self.config.num_heads
-        scale = (h.shape[1] // heads) ** -0.5
-        parts = (h @ self.w_query * scale, centroids @ self.w_key, centroids @ self.w_value)
-        split = zip(*(part.chunk(heads, dim=1) for part in parts), strict=True)
-        return torch.cat([softmax_attention(*head) for head in split], dim=1)
+        num_heads, centroids = self.config.num_heads, centroids.detach()
+        scale = (h.shape[1] // num_heads) ** -0.5
+        if self.matrices is None:
+            parts = (h * (scale * self.config.sharpness), centroids, centroids)
+        else:
+            w_query, w_key, w_value = self.matrices
+            parts = (h @ w_query * scale, centroids @ w_key, centroids @ w_value)
+        heads = zip(*(part.chunk(num_heads, dim=1) for part in parts), strict=True)
+        return torch.cat([softmax_attention(*head) for head in heads], dim=1)
