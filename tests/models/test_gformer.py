@@ -1,8 +1,6 @@
-"""GFormer and its pieces against breadth-first searches, dense matrices and loops."""
+"""GFormer against dense matrices and loops."""
 
-import math
-from collections import deque
-from itertools import combinations, pairwise
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -14,20 +12,22 @@ from mgformer.data.sampling import Batch
 from mgformer.graph.anchors import closeness
 from mgformer.graph.bipartite import Graph
 from mgformer.graph.sampled_edges import (
-    drawn_edges,
-    edge_ends,
     edges_with_loops,
-    normalized_by_rows,
-    subgraph,
-    with_loops,
     with_random_edges,
-    with_rebuilt_edges,
 )
 from mgformer.models.gformer import Encoded, GFormer
-from mgformer.nn.edge_attention import EdgeAttention, EdgePattern
-from mgformer.nn.positions import anchor_encoding
-
-SIZES = [1, 2, 7, 33]
+from mgformer.nn.edge_attention import EdgePattern
+from tests.models.edges import (
+    assert_frequencies,
+    assert_same_with_gradients,
+    edge_list,
+    inclusion,
+    normal,
+    seeded,
+    slow_attention,
+    slow_normalized,
+    slow_shares,
+)
 
 
 def build(graph, seed=0, **options):
@@ -37,317 +37,6 @@ def build(graph, seed=0, **options):
         drawn = np.random.default_rng(seed + 1).standard_normal(model.embeddings.shape)
         model.embeddings.copy_(torch.from_numpy(0.7 * drawn))
     return model
-
-
-def seeded(seed=0):
-    return torch.Generator().manual_seed(seed)
-
-
-def normal(rng, *shape, scale=1.0):
-    return torch.from_numpy(scale * rng.standard_normal(shape)).requires_grad_()
-
-
-def random_pattern(rng, size, density=0.4):
-    matrix = sp.csr_array((rng.random((size, size)) < density).astype(np.float32))
-    matrix.sort_indices()
-    return matrix
-
-
-def edge_list(matrix):
-    """Edges of a matrix, row by row."""
-    dense = matrix.toarray()
-    return [(r, c) for r in range(len(dense)) for c in range(len(dense)) if dense[r, c]]
-
-
-def assert_same_with_gradients(fast, slow, inputs, rng, *, atol=1e-10):
-    """Compare values, and gradients in a random direction."""
-    torch.testing.assert_close(fast, slow, rtol=0, atol=atol)
-    assert slow.detach().abs().max() > 1e-3
-    direction = torch.from_numpy(np.asarray(rng.standard_normal(slow.shape)))
-    wanted = torch.autograd.grad((slow * direction).sum(), inputs)
-    found = torch.autograd.grad((fast * direction).sum(), inputs)
-    for a, b in zip(found, wanted, strict=True):
-        torch.testing.assert_close(a, b, rtol=0, atol=atol)
-
-
-# Distances from anchors
-
-
-def breadth_first(dense, anchor):
-    distances, queue = {anchor: 0}, deque([anchor])
-    while queue:
-        node = queue.popleft()
-        for other in np.flatnonzero(dense[node]):
-            if other not in distances:
-                distances[other] = distances[node] + 1
-                queue.append(other)
-    return distances
-
-
-@pytest.mark.parametrize(("users", "items", "density"), [(1, 2, 1.0), (9, 7, 0.15), (40, 31, 0.04)])
-def test_closeness_is_that_of_a_breadth_first_search(users, items, density, random_graph):
-    graph = random_graph(users, items, density=density)
-    dense = graph.adjacency.toarray()
-    anchors = torch.arange(users + items)
-    expected = np.zeros((users + items, users + items))
-    for anchor in range(users + items):
-        for node, distance in breadth_first(dense, anchor).items():
-            expected[node, anchor] = 1 / (distance + 1)
-    np.testing.assert_allclose(closeness(graph.adjacency, anchors), expected, rtol=1e-6)
-    np.testing.assert_allclose(closeness(edges_with_loops(graph), anchors), expected, rtol=1e-6)
-    chosen = anchors.flip(0)[:2]
-    found = closeness(graph.adjacency, chosen)
-    np.testing.assert_allclose(found, expected[:, chosen], rtol=1e-6)
-
-
-def test_closeness_along_a_path():
-    path = sp.csr_array(sp.diags_array([np.ones(5), np.ones(5)], offsets=[1, -1]), dtype=np.float32)
-    path = sp.csr_array(sp.block_diag([path, np.zeros((1, 1))]), dtype=np.float32)
-    found = closeness(path, torch.tensor([1, 6]))
-    expected = torch.tensor([[1 / 2, 1, 1 / 2, 1 / 3, 1 / 4, 1 / 5, 0], [0] * 6 + [1]]).T
-    torch.testing.assert_close(found, expected)
-
-
-# Subgraphs
-
-
-def test_edges_with_loops_are_pairs_in_both_directions(random_graph):
-    graph = random_graph(9, 7)
-    dense = np.eye(16)
-    dense[:9, 9:] = graph.interactions.toarray()
-    dense[9:, :9] = dense[:9, 9:].T
-    np.testing.assert_array_equal(edges_with_loops(graph).toarray(), dense)
-
-
-def inclusion(weights, count):
-    """Probability of each to be among `count` drawn one after another, by all sets on the way."""
-    weights = np.asarray(weights, dtype=float)
-    reached = {(): 1.0}
-    for size in range(count):
-        following = dict.fromkeys(combinations(range(len(weights)), size + 1), 0.0)
-        for chosen, probability in reached.items():
-            left = [e for e in range(len(weights)) if e not in chosen]
-            for e in left:
-                step = weights[e] / weights[left].sum()
-                following[tuple(sorted((*chosen, e)))] += probability * step
-        reached = following
-    return np.array(
-        [sum(p for chosen, p in reached.items() if e in chosen) for e in range(len(weights))]
-    )
-
-
-def assert_frequencies(counts, probabilities, draws):
-    errors = np.sqrt(probabilities * (1 - probabilities) / draws)
-    assert (np.abs(counts / draws - probabilities) < 4.5 * errors).all()
-
-
-@pytest.mark.parametrize("count", [1, 2, 4])
-def test_edges_are_drawn_without_replacement_by_their_weights(count):
-    weights, generator = torch.tensor([0.2, 1.0, 2.5, 0.7, 4.0]), seeded()
-    draws = 10_000
-    masks = torch.stack([drawn_edges(weights.log(), count, generator) for _ in range(draws)])
-    assert (masks.sum(1) == count).all()
-    assert_frequencies(masks.sum(0).numpy(), inclusion(weights, count), draws)
-
-
-@pytest.mark.parametrize("count", [0, 17])
-def test_none_or_all_of_the_edges(count):
-    assert drawn_edges(torch.zeros(17), count, seeded()).sum() == count
-
-
-def test_a_subgraph_has_the_edges_of_the_mask(rng):
-    pattern = random_pattern(rng, 13)
-    mask = torch.from_numpy(rng.random(pattern.nnz) < 0.5)
-    kept = [edge for edge, keep in zip(edge_list(pattern), mask, strict=True) if keep]
-    found = subgraph(pattern, mask)
-    assert edge_list(found) == kept
-    assert (found.data == 1).all()
-    assert list(zip(*(ends.tolist() for ends in edge_ends(found)), strict=True)) == kept
-
-
-def slow_normalized(dense):
-    """Divided by the roots of the row sums of both ends."""
-    result = np.zeros(dense.shape)
-    for r in range(len(dense)):
-        for c in range(len(dense)):
-            if dense[r, c]:
-                result[r, c] = dense[r, c] / math.sqrt(dense[r].sum() * dense[c].sum())
-    return result
-
-
-def test_normalisation_is_by_row_sums_and_a_kept_loop_counts_twice(rng):
-    pattern = random_pattern(rng, 13)
-    dense = pattern.toarray()
-    assert (dense != dense.T).any()
-    assert 0 < dense.diagonal().sum() < 13
-    looped = dense + np.eye(13)
-    np.testing.assert_array_equal(with_loops(pattern).toarray(), looped)
-    found = normalized_by_rows(with_loops(pattern)).toarray()
-    np.testing.assert_allclose(found, slow_normalized(looped), rtol=1e-6)
-
-
-def rejoined(edges, count, generator):
-    """Rows and columns of edges drawn independently, as a list of pairs."""
-    if not count:
-        return []
-    first, second = torch.randint(len(edges), (2, count), generator=generator).tolist()
-    return [(edges[a][0], edges[b][1]) for a, b in zip(first, second, strict=True)]
-
-
-def both_ways(edges):
-    return {*edges, *((c, r) for r, c in edges)}
-
-
-@pytest.mark.parametrize("share", [0.0, 0.3, 1.5])
-def test_random_edges_join_rows_and_columns_of_edges(share, random_graph):
-    pattern = edges_with_loops(random_graph(9, 7))
-    edges = edge_list(pattern)
-    added = rejoined(edges, int(share * len(edges)), seeded())
-    found = with_random_edges(pattern, share, seeded())
-    assert edge_list(found) == sorted({*edges, *both_ways(added)})
-    assert (found.data == 1).all()
-    assert found.has_sorted_indices
-
-
-def test_ends_of_added_edges_are_drawn_independently_of_each_other():
-    pattern = sp.csr_array(np.array([[1, 1, 1], [0, 0, 1], [0, 0, 0]], dtype=np.float32))
-    edges = edge_list(pattern)
-    generator, draws, counts = seeded(), 3000, np.zeros((3, 3))
-    for _ in range(draws):
-        added = with_random_edges(pattern, 0.25, generator).toarray() - pattern.toarray()
-        counts += added
-    # Only these are neither edges nor reverses of one of (0, ·): row 1 with 0, 1; row 1 is 1/4.
-    rows, columns = (np.bincount([e[k] for e in edges], minlength=3) / 4 for k in (0, 1))
-    expected = {(1, 1): rows[1] * columns[1], (1, 0): rows[1] * columns[0] + rows[0] * columns[1]}
-    for edge, probability in expected.items():
-        assert_frequencies(counts[edge], np.array(probability), draws)
-
-
-@pytest.mark.parametrize(("pool_share", "share"), [(0.5, 0.8), (0.0, 0.8), (2.0, 0.1), (0.5, 0.0)])
-def test_rebuilt_edges_join_ends_of_those_dropped(pool_share, share, rng, random_graph):
-    pattern = edges_with_loops(random_graph(9, 7))
-    edges, mask = edge_list(pattern), torch.from_numpy(rng.random(pattern.nnz) < 0.7)
-    kept = [(v, v) for v in range(16)]
-    kept += [edge for edge, keep in zip(edges, mask, strict=True) if keep]
-    dropped = [edge for edge, keep in zip(edges, mask, strict=True) if not keep]
-    generator = seeded()
-    pool = rejoined(kept, int(pool_share * len(dropped)), generator) + dropped
-    drawn = rejoined(pool, int(share * len(edges)), generator)
-    found = with_rebuilt_edges(
-        pattern, mask, pool_share=pool_share, share=share, generator=seeded()
-    )
-    assert edge_list(found) == sorted({*kept, *both_ways(drawn)})
-    assert (found.data == 1).all()
-
-
-def test_nothing_dropped_nothing_rebuilt(random_graph):
-    pattern = edges_with_loops(random_graph(9, 7))
-    mask = torch.ones(pattern.nnz, dtype=torch.bool)
-    found = with_rebuilt_edges(pattern, mask, pool_share=0.5, share=0.8, generator=seeded())
-    np.testing.assert_array_equal(found.toarray(), pattern.toarray())
-
-
-# Attention along edges
-
-
-def slow_shares(dense, queries, keys, num_heads):
-    """α [H, N, N], zero where there is no edge."""
-    size = queries.shape[1] // num_heads
-    result = []
-    for head in range(num_heads):
-        part = slice(head * size, (head + 1) * size)
-        weights = (queries[:, part] @ keys[:, part].T).clamp(-10, 10).exp() * (dense != 0)
-        result.append(weights / (weights.sum(1, keepdim=True) + 1e-8))
-    return torch.stack(result)
-
-
-def slow_attention(module, dense, x):
-    dense = torch.from_numpy(dense)
-    shares = slow_shares(dense, x @ module.w_query, x @ module.w_key, module.num_heads)
-    values = (x @ module.w_value).chunk(module.num_heads, dim=1)
-    return torch.cat([a @ v for a, v in zip(shares, values, strict=True)], dim=1)
-
-
-# Scores of 5 and more are mostly clipped.
-@pytest.mark.parametrize("scale", [0.7, 5.0])
-@pytest.mark.parametrize("num_heads", [1, 3])
-@pytest.mark.parametrize("size", SIZES)
-def test_attention_is_a_dense_masked_softmax(size, num_heads, scale, rng):
-    matrix = random_pattern(rng, size, 1.0 if size < 3 else 0.4)
-    module = EdgeAttention(6, num_heads, rng).double()
-    x = normal(rng, size, 6, scale=scale)
-    inputs = [x, module.w_value]
-    if size > 1:  # a single share of one has no gradient but that of epsilon
-        inputs += [module.w_query, module.w_key]
-    fast = module(EdgePattern(matrix), x)
-    assert_same_with_gradients(fast, slow_attention(module, matrix.toarray(), x), inputs, rng)
-
-
-def test_scores_that_are_clipped_at_both_ends(rng):
-    # A single edge of score -10 has a weight of 5e-5, where epsilon shows.
-    module = EdgeAttention(1, 1, rng).double()
-    with torch.no_grad():
-        for w in module.parameters():
-            w.fill_(1.0)
-    x = torch.tensor([[-5.0], [5.0], [1.0]], dtype=torch.float64, requires_grad=True)
-    matrix = sp.csr_array(np.array([[0, 1, 0], [0, 1, 1], [0, 0, 0]], dtype=np.float32))
-    found = module(EdgePattern(matrix), x)
-    low, high, free = math.exp(-10), math.exp(10), math.exp(5)
-    expected = [5 * low / (low + 1e-8), (5 * high + free) / (high + free + 1e-8), 0.0]
-    torch.testing.assert_close(
-        found[:, 0], torch.tensor(expected, dtype=x.dtype), rtol=0, atol=1e-12
-    )
-    assert_same_with_gradients(found, slow_attention(module, matrix.toarray(), x), [x], rng)
-
-
-def test_attention_along_many_edges(rng):
-    matrix = random_pattern(rng, 81, 0.9)
-    module, x = EdgeAttention(4, 2, rng).double(), normal(rng, 81, 4)
-    slow = slow_attention(module, matrix.toarray(), x)
-    inputs = [x, *module.parameters()]
-    assert_same_with_gradients(module(EdgePattern(matrix), x), slow, inputs, rng)
-
-
-def test_shares_are_those_of_the_edges_in_order_and_sum_to_one(rng):
-    matrix = with_loops(random_pattern(rng, 33))
-    module, x = EdgeAttention(6, 3, rng).double(), normal(rng, 33, 6).detach()
-    shares = module.shares(EdgePattern(matrix), x)
-    slow = slow_shares(torch.from_numpy(matrix.toarray()), x @ module.w_query, x @ module.w_key, 3)
-    rows, columns = (list(ends) for ends in zip(*edge_list(matrix), strict=True))
-    torch.testing.assert_close(shares, slow[:, rows, columns].T, rtol=0, atol=1e-12)
-    sums = torch.zeros(33, 3).double().index_add(0, torch.tensor(rows), shares)
-    torch.testing.assert_close(sums, torch.ones(33, 3).double(), rtol=0, atol=1e-6)
-
-
-def test_attention_in_single_precision(rng):
-    matrix, module = random_pattern(rng, 33), EdgeAttention(6, 3, rng)
-    x = normal(rng, 33, 6)
-    fast = module(EdgePattern(matrix), x.float())
-    slow = slow_attention(module.double(), matrix.toarray(), x)
-    torch.testing.assert_close(fast.double(), slow, rtol=0, atol=1e-5)
-
-
-# Softmax over all candidates, positions
-
-
-@pytest.mark.parametrize("size", SIZES)
-def test_positions_are_the_mean_of_messages_of_all_anchors(size, rng):
-    count = min(4, size)
-    anchors = torch.from_numpy(rng.choice(size, count, replace=False))
-    omega = torch.from_numpy(rng.random((size, count)))
-    x, weight, bias = normal(rng, size, 3), normal(rng, 3, 6), normal(rng, 3)
-    messages = torch.stack(
-        [
-            torch.stack([torch.cat([omega[v, a] * x[anchors[a]], x[v]]) for a in range(count)])
-            for v in range(size)
-        ]
-    )  # [N, A, 2d]
-    slow = torch.nn.functional.linear(messages, weight, bias).mean(1)
-    fast = anchor_encoding(x, anchors, omega, weight, bias)
-    assert_same_with_gradients(fast, slow, [x, weight, bias], rng, atol=1e-12)
-
-
-# The model
 
 
 def slow_positions(model, x, weight, bias):

@@ -80,9 +80,7 @@ def slow_side(side, h):
             query = row @ w_query[:, own]
             logits = [query @ (c @ w_key[:, own]) / math.sqrt(width) for c in centroids]
             weights = [torch.exp(logit) for logit in logits]
-            values = [
-                w * (c @ w_value[:, own]) for w, c in zip(weights, centroids, strict=True)
-            ]
+            values = [w * (c @ w_value[:, own]) for w, c in zip(weights, centroids, strict=True)]
             heads.append(sum(values) / sum(weights))
         rows.append(torch.cat(heads))
     return torch.stack(rows), total, centroids
