@@ -40,11 +40,14 @@ def build(graph, seed=0, **options):
 
 
 def slow_positions(model, x, weight, bias):
-    total = torch.zeros_like(x)
+    total, num_nodes, num_anchors = torch.zeros_like(x), len(x), len(model.anchors)
     for a, anchor in enumerate(model.anchors):
         told = model.closeness[:, a, None] * x[anchor]
-        total = total + torch.cat([told, x], dim=1) @ weight.T + bias
-    return total / len(model.anchors)
+        own = x
+        if model.config.reference_quirks:  # x is tiled as a whole, not row by row
+            own = torch.stack([x[(v * num_anchors + a) % num_nodes] for v in range(num_nodes)])
+        total = total + torch.cat([told, own], dim=1) @ weight.T + bias
+    return total / num_anchors
 
 
 def dense_of(pattern):
@@ -104,6 +107,8 @@ BATCH = Batch(torch.tensor([0, 3, 3, 7, 0]), torch.tensor([1, 0, 6, 5, 1]))  # w
         {},
         {"num_layers": 1, "num_heads": 3, "view_attention": 0.9},
         {"num_layers": 3, "num_position_layers": 2, "view_share": 0.4, "keep_share": 0.6},
+        {"reference_quirks": False, "num_position_layers": 2},
+        {"num_anchors": 16},
     ],
 )
 def test_the_encoder_is_that_of_dense_matrices(options, rng, random_graph):

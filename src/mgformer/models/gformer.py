@@ -6,10 +6,11 @@ makes up for them. Two sparse views, of edges of high and of low score, add cont
 
 This follows the authors' code, which is what produced their numbers, where it and the paper differ:
 the sampler is not trained, and ranking uses neither positions nor the decoder. In their code the
-part of a node itself in its position is, by the way it is tiled, the mean of other nodes; here it
-is the node, as meant. Negatives are drawn anew for every step, gradients are not clipped (at a norm
-of 20), and embeddings are normal, not uniform, numbers at the start. Every output of the position
-layers counts in Z.
+part of a node itself in its position is, by the way it is tiled, the mean of other nodes. It is so
+here too (`reference_quirks`): with the node itself, training sees a map of X that ranking does not,
+and X learns more slowly. Negatives are drawn anew for every step, gradients are not clipped (at a
+norm of 20), and embeddings are normal, not uniform, numbers at the start. Every output of the
+position layers counts in Z.
 
 Shapes: N nodes (users, then items), d channels, H heads, A anchors, E edges; B pairs.
 """
@@ -39,7 +40,7 @@ from mgformer.models.base import ModelConfig, TrainableModel
 from mgformer.models.space import Choice, Float, Int, Space
 from mgformer.nn.edge_attention import EdgeAttention, EdgePattern
 from mgformer.nn.losses import bpr, mean_log_sum_exp
-from mgformer.nn.positions import anchor_encoding, drawn_linear
+from mgformer.nn.positions import anchor_encoding, drawn_linear, tiled_means
 from mgformer.nn.propagation import Propagation
 from mgformer.nn.tables import drawn_table
 from mgformer.ranking.scorers import DotScorer
@@ -102,6 +103,9 @@ class GFormer(TrainableModel):
         """A, nodes drawn for every epoch by which positions are told."""
         num_position_layers: PositiveInt = 1
         """Layers that add positions, one upon the other."""
+        reference_quirks: bool = True
+        """Whether the part of a node itself in its position is the mean of A others, as in the
+        authors' code; False: the node, as meant."""
         refresh: PositiveInt = 10
         """Steps for which the graphs that are drawn stay the same."""
         keep_share: Share = 0.9
@@ -253,4 +257,5 @@ class GFormer(TrainableModel):
         return DotScorer(z[: self.num_users].clone(), z[self.num_users :].clone())
 
     def _positions(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        return anchor_encoding(x, self.anchors, self.closeness, weight, bias)
+        own = tiled_means(x, len(self.anchors)) if self.config.reference_quirks else x
+        return anchor_encoding(x, self.anchors, self.closeness, weight, bias, own)
