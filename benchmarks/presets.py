@@ -15,7 +15,9 @@ from typing import Any
 from benchmarks.documents import ROOT, write_block
 from mgformer.cli.console import working
 from mgformer.config import build_config, read_config
-from mgformer.experiments.runs import ensure, find
+from mgformer.experiments.runs import Run, ensure, find
+from mgformer.training.journal import read_journal
+from mgformer.training.loop import SELECTED_BY
 
 # Recall@20, NDCG@20, and who says so. LightGCN split:
 PUBLISHED = {
@@ -73,11 +75,12 @@ def main() -> None:
     if options.only:
         return
     found = {
-        name: [run.record for p in sorted((options.runs / name).glob("seed-*")) if (run := find(p))]
+        name: [run for path in sorted((options.runs / name).glob("seed-*")) if (run := find(path))]
         for name in presets
     }
-    known = {name: records for name, records in found.items() if records}
-    write_block(ROOT / "docs" / "results.md", "presets", table(known))
+    known = {name: [run.record for run in runs] for name, runs in found.items() if runs}
+    lines = [*table(known), *curves({name: found[name][0] for name in known}), ""]
+    write_block(ROOT / "docs" / "results.md", "presets", "\n".join(lines))
     for name, records in known.items():
         expect(presets[name], records)
 
@@ -97,7 +100,7 @@ def mean(records: list[dict[str, Any]], part: str, metric: str) -> float:
     return statistics.fmean(record[part][metric] for record in records)
 
 
-def table(runs: dict[str, list[dict[str, Any]]]) -> str:
+def table(runs: dict[str, list[dict[str, Any]]]) -> list[str]:
     """Return the rows of the table and a footnote per run."""
     rows, notes = [], []
     for name, records in runs.items():
@@ -116,7 +119,21 @@ def table(runs: dict[str, list[dict[str, Any]]]) -> str:
             f" {mean(records, 'valid', 'ndcg@20'):.4f} | {split} |"
         )
         notes.append(f"- {name}: {first['fingerprint']}, {_each(records)}")
-    return "\n".join([*HEAD, *rows, "", "Runs:", "", *notes, ""])
+    return [*HEAD, *rows, "", "Runs:", "", *notes]
+
+
+def curves(runs: dict[str, Run]) -> list[str]:
+    """Return how validation went, of runs on splits as given, which two cores do not finish."""
+    lines = []
+    for name, run in runs.items():
+        entries = [entry for entry in read_journal(run.folder) if SELECTED_BY in entry]
+        if entries and run.record["config"]["split"]["kind"] == "given":
+            values = " ".join(f"{entry[SELECTED_BY]:.4f}" for entry in entries)
+            lines.append(f"- {name}, {run.seconds_per_epoch:.0f} s an epoch: {values}")
+    if not lines:
+        return []
+    head = "Validation NDCG@20 as training went on, of the users by whom epochs are compared:"
+    return ["", head, "", *lines]
 
 
 def _each(records: list[dict[str, Any]]) -> str:
