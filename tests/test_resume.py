@@ -54,7 +54,7 @@ def interrupted(stage: str, epoch: int, *arguments: object) -> Done:
 
 def logged(folder: Path) -> list[dict]:
     entries = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
-    return [{name: v for name, v in entry.items() if name != "seconds"} for entry in entries]
+    return [{name: v for name, v in entry.items() if "seconds" not in name} for entry in entries]
 
 
 @dataclass
