@@ -66,8 +66,8 @@ def p_value(ours: Sequence[Run], theirs: Sequence[Run]) -> str:
     if not pairs:
         return NOTHING
     tests = paired_tests([run.per_user for run, _ in pairs], [run.per_user for _, run in pairs])
-    p_value = tests[METRICS[-1]].p_value
-    return f"{p_value:.1g}" if p_value else "< 1e-300"
+    found = tests[METRICS[-1]].p_value
+    return f"{found:.1g}" if found else "< 1e-300"
 
 
 def group_table(runs: Runs) -> Table:
