@@ -55,9 +55,12 @@ class _Product(torch.autograd.Function):
         return csr_matmul(ctx.transposed, gradient), None, None
 
 
-def block_slices(num_rows: int, num_columns: int, most: int = BLOCK_ENTRIES) -> Iterator[slice]:
-    """Yield slices that cut [num_rows, num_columns] into blocks of at most so many entries."""
-    step = max(1, most // max(1, num_columns))
+def block_slices(num_rows: int, num_columns: int, most: int | None = None) -> Iterator[slice]:
+    """Yield slices that cut [num_rows, num_columns] into blocks of at most so many entries.
+
+    BLOCK_ENTRIES, if not given.
+    """
+    step = max(1, (BLOCK_ENTRIES if most is None else most) // max(1, num_columns))
     for start in range(0, num_rows, step):
         yield slice(start, min(start + step, num_rows))
 
