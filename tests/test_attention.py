@@ -266,16 +266,16 @@ def test_a_vanishing_denominator_is_held_off():
 
 
 @pytest.mark.parametrize("count", [1, 2, 7, 33])
-def test_edge_attention_matches_the_dense_mask(count, rng):
+@pytest.mark.parametrize("chunk", [3, 65_536])
+def test_edge_attention_matches_the_dense_mask(count, chunk, rng):
     nodes = Nodes(rng, count)
     adjacency = torch.from_numpy(rng.random((count, count)) < 0.4)
     adjacency[0, 0] = True
     adjacency[count // 2 + 1 :: 3] = False  # nodes without neighbours
     rows, columns = adjacency.nonzero(as_tuple=True)
-    shuffled = torch.from_numpy(rng.permutation(len(rows)))
-    rows, columns = rows[shuffled], columns[shuffled]
     logs = [positive_log_features(x, nodes.projection) for x in (nodes.queries, nodes.keys)]
-    fast = edge_attention(edge_scores(*logs, rows, columns), rows, columns, nodes.values, count)
+    scores = edge_scores(*logs, rows, columns, chunk=chunk)
+    fast = edge_attention(scores, rows, columns, nodes.values, count)
     q, k = (oracles.positive_features(x, nodes.projection) for x in (nodes.queries, nodes.keys))
     slow = oracles.masked_attention(q, k, nodes.values, adjacency.double())
     assert_same_with_gradients(fast, slow, nodes, nodes.inputs(masked=False))
@@ -303,12 +303,13 @@ def test_edge_attention_is_finite_for_large_scores():
 
 @pytest.mark.parametrize("count", SIZES)
 @pytest.mark.parametrize("masked", [True, False])
-def test_softmax_attention_matches_the_formula(count, masked, rng):
+@pytest.mark.parametrize("most", [1, 70, 2**24])
+def test_softmax_attention_matches_the_formula(count, masked, most, rng):
     nodes = Nodes(rng, count, zero=count // 3)
     mask = oracles.sine_weights(nodes.angles, nodes.angles) if masked else 1.0
     slow = oracles.weighted_means(mask * (nodes.queries @ nodes.keys.T).exp(), nodes.values)
     angles = nodes.angles if masked else None
-    fast = softmax_attention(nodes.queries, nodes.keys, nodes.values, angles)
+    fast = softmax_attention(nodes.queries, nodes.keys, nodes.values, angles, most=most)
     assert_same_with_gradients(fast, slow, nodes, nodes.inputs(masked=masked))
 
 

@@ -123,6 +123,28 @@ def test_the_shaped_residual(random_graph):
     torch.testing.assert_close(model.outputs(nodes), expected)
 
 
+def test_what_is_subtracted_is_the_mean_of_the_keys(random_graph):
+    """Of those drawn, not of all rows that are loaded for the batch."""
+    model = build(random_graph(20, 13), "kernel", key_sample=5)
+    nodes = torch.tensor([2, 3, 30])
+    known, keys = model.layers[0].reach(nodes, torch.Generator().manual_seed(1))
+    assert len(keys) < len(known)
+    attended = model.layers[0](model.inputs(known), known, keys, nodes)
+    expected = model.inputs(nodes) + attended - model.inputs(keys).mean(0)
+    found = model.outputs(nodes, torch.Generator().manual_seed(1))
+    torch.testing.assert_close(found, expected)
+
+
+def test_nearness_is_a_cosine_whatever_the_encodings(random_graph):
+    model = build(random_graph(20, 13, isolated=False), normalized=False)
+    lengths = model.encodings.norm(dim=1)
+    assert lengths.max() > 1.5 * lengths.min()
+    unit = model.encodings / lengths[:, None]
+    (layer,) = model.layers
+    cosines = torch.einsum("nr,nkr->nk", unit, unit[layer.neighbors])
+    torch.testing.assert_close(layer.similarities, cosines, rtol=1e-5, atol=1e-5)
+
+
 def test_the_local_term_averages_over_the_graph(random_graph):
     graph = random_graph(9, 7)
     for form in ("none", "neighbors"):
@@ -265,6 +287,9 @@ def test_no_pairs_no_nan():
         ({"dim": 0}, "greater than 0"),
         ({"local_weight": 1, "residual": "none"}, "local_weight needs residual = shaped"),
         ({"attention": "none", "residual": "none"}, "attention = none needs residual"),
+        ({"attention": "none", "mask": "sine"}, "mask = sine has no use with attention = none"),
+        ({"centered": True}, "centered needs attention to all nodes"),
+        ({"centered": True, "attention": "kernel", "mask": "adjacency"}, "centered needs"),
         ({"attention": "landmarks", "mask": "sine"}, "no landmarks form"),
         ({"attention": "landmarks", "num_heads": 2}, "one head"),
     ],

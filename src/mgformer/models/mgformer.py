@@ -90,7 +90,8 @@ class MGFormer(TrainableModel):
         attention_weight: NonNegativeFloat = 1.0
         """Weight of attention beside the residual."""
         centered: bool = False
-        """With `shaped`: subtract C x, the mean of the values, which blunt attention returns."""
+        """With `shaped`: subtract C x, the mean of the keys' values, which blunt attention returns.
+        For attention to all nodes, or to keys drawn from them."""
         local_weight: NonNegativeFloat = 0.0
         """With `shaped`: weight of Â x, the values of a node's own items or users on the graph,
         beside attention; 0, as in the paper, for none."""
@@ -154,8 +155,9 @@ class MGFormer(TrainableModel):
             encodings = structural_encodings(graph, widest, rng, normalized=config.normalized)
         near = encodings[:, : config.neighbor_rank or config.rank]
         encodings = encodings[:, : config.rank].contiguous()
+        near = functional.normalize(near)  # nearness is a cosine, whatever x contains
         if config.normalized:
-            near, encodings = functional.normalize(near), functional.normalize(encodings)
+            encodings = functional.normalize(encodings)
         self.encodings = nn.Buffer(encodings, persistent=False)  # [N, r]
         self.tokens = drawn_table(self.num_nodes, config.dim, rng)  # [N, d]
         self.layers = nn.ModuleList(
@@ -210,7 +212,10 @@ class MGFormer(TrainableModel):
             plan.append((known, keys, wanted))
         x = self.inputs(plan[-1][0])
         for layer, (known, keys, wanted) in zip(self.layers, reversed(plan), strict=False):
-            x = self._combine(x, layer(x, known, keys, wanted), known, wanted)
+            attended = layer(x, known, keys, wanted)
+            if self.config.centered:
+                attended = attended - x[torch.searchsorted(known, keys)].mean(0)
+            x = self._combine(x, attended, known, wanted)
         return x[places]
 
     def inputs(self, nodes: Tensor) -> Tensor:
@@ -223,8 +228,6 @@ class MGFormer(TrainableModel):
         if self.config.residual == "none":
             return attended
         # He & Hofmann (ICLR 2024, arXiv:2311.01906): αI + βA − γC, with C the uniform attention.
-        if self.config.centered:
-            attended = attended - x.mean(0)
         own = x[torch.searchsorted(known, wanted)]
         h = own + self.config.attention_weight * attended
         if self.local is not None:
@@ -290,8 +293,13 @@ def _check(config: MGFormer.Config) -> None:
             " choose a divisor"
         )
     shaped = config.residual == "shaped"
-    if form == "none" and not (shaped and not config.centered):
-        raise ValueError("attention = none needs residual = shaped, and centered = false")
+    if form == "none" and not shaped:
+        raise ValueError("attention = none needs residual = shaped")
+    if config.centered and (form in ("none", "neighbors") or config.mask == "adjacency"):
+        # Few nodes are loaded then, and their mean would depend on what else is asked for.
+        raise ValueError("centered needs attention to all nodes, not to neighbours or none")
+    if config.mask == "sine" and form == "none":
+        raise ValueError("mask = sine has no use with attention = none; set mask = none")
     if config.local_weight and not shaped:
         raise ValueError("local_weight needs residual = shaped")
     if _structural(config) and not (config.neighbor_rank or config.rank):

@@ -23,11 +23,16 @@ from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from mgformer.nn.features import positive_log_features
 
 T = TypeVar("T")
+EDGES = 65_536
+"""Edges whose features are held at a time."""
+SCORES = 2**24
+"""Scores of pairs that are held at a time."""
 
 
 class Summary(NamedTuple):
@@ -171,10 +176,23 @@ def linear_attention(
 
 
 def edge_scores(
-    log_query_features: Tensor, log_key_features: Tensor, rows: Tensor, columns: Tensor
+    log_query_features: Tensor,
+    log_key_features: Tensor,
+    rows: Tensor,
+    columns: Tensor,
+    *,
+    chunk: int = EDGES,
 ) -> Tensor:
-    """Return log φ(q_i)·φ(k_j) [E] for edges from nodes `rows` to nodes `columns`, both [E]."""
-    return (log_query_features[rows] + log_key_features[columns]).logsumexp(1)
+    """Return log φ(q_i)·φ(k_j) [E] for edges from nodes `rows` to nodes `columns`, both [E].
+
+    Features of edges are held of a chunk at a time, and computed again in the backward pass.
+    """
+
+    def piece(rows: Tensor, columns: Tensor) -> Tensor:
+        return (log_query_features[rows] + log_key_features[columns]).logsumexp(1)
+
+    parts = zip(rows.split(chunk), columns.split(chunk), strict=True)
+    return torch.cat([_recomputed(piece, *part) for part in parts])
 
 
 def edge_attention(
@@ -184,7 +202,7 @@ def edge_attention(
 
     Args:
         scores: Logarithms of the weights of the edges [E].
-        rows: The node of each edge that attends [E].
+        rows: The node of each edge that attends [E], in ascending order.
         columns: The node of each edge that is attended to [E].
         values: [n, D].
         num_nodes: Rows of the result; nodes without an edge get zeros.
@@ -193,9 +211,15 @@ def edge_attention(
     peaks = peaks.scatter_reduce(0, rows, scores.detach(), "amax", include_self=False)
     weights = (scores - peaks[rows]).exp()  # [E], 1 at the largest of each node
     total = weights.new_zeros(num_nodes).index_add(0, rows, weights)
-    shares = (weights / total[rows])[:, None]  # [E, 1]
-    result = values.new_zeros(num_nodes, values.shape[1])
-    return result.index_add(0, rows, shares * values[columns])
+    starts = torch.searchsorted(rows, torch.arange(num_nodes + 1))
+    return functional.embedding_bag(
+        columns,
+        values,
+        starts,
+        mode="sum",
+        per_sample_weights=weights / total[rows],
+        include_last_offset=True,
+    )
 
 
 def softmax_attention(
@@ -205,17 +229,27 @@ def softmax_attention(
     angles: Tensor | None = None,
     *,
     query_angles: Tensor | None = None,
+    most: int = SCORES,
 ) -> Tensor:
     """Return exact attention [q, D], Eq. (8) with the exponential kernel, in O(q·n).
 
-    Arguments are those of `kernel_attention`.
+    Arguments are those of `kernel_attention`; at most so many scores are held at a time.
     """
-    scores = queries @ keys.T  # [q, n]
-    if angles is not None:
-        of_queries = angles if query_angles is None else query_angles
-        sines = (of_queries[:, None] + angles).sin()  # Eq. (10)
-        scores = scores + _above_zero(sines).log()
-    return scores.softmax(1) @ values
+    if query_angles is None:
+        query_angles = angles
+
+    def piece(queries: Tensor, of_queries: Tensor | None) -> Tensor:
+        scores = queries @ keys.T  # [q, n]
+        if of_queries is not None and angles is not None:
+            sines = (of_queries[:, None] + angles).sin()  # Eq. (10)
+            scores = scores + _above_zero(sines).log()
+        return scores.softmax(1) @ values
+
+    chunk = max(1, most // max(len(keys), 1))
+    if len(queries) <= chunk:
+        return piece(queries, query_angles)
+    parts = zip(queries.split(chunk), _split(query_angles, chunk, len(queries)), strict=True)
+    return torch.cat([_recomputed(piece, *part) for part in parts])
 
 
 def _above_zero(weights: Tensor) -> Tensor:

@@ -3,17 +3,59 @@
 Matrices and tables may decay, vectors and scalars do not: they are scales, and zero is no neutral
 value for them. Dense Adam moves every row of a table at every step, also rows without a gradient,
 by their momentum; `rows` updates the rows that the batch touched and no others, so that a step
-costs the same however many users and items there are. The two are different algorithms.
+costs the same however many users and items there are. The two are different algorithms: a row that
+is not touched keeps its momentum, and does not decay.
 """
 
 import math
 from collections.abc import Sequence
 
 import torch
-from torch.optim import Adam, Optimizer, SparseAdam
+from torch import Tensor, nn
+from torch.optim import Adam, Optimizer
 
+from mgformer.errors import ConfigError
 from mgformer.models.base import TrainableModel
 from mgformer.training.options import TrainConfig
+
+
+class RowAdam(Optimizer):
+    """Adam for tables with sparse gradients: of their rows, memory and decay included."""
+
+    BETAS, EPSILON = (0.9, 0.999), 1e-8
+
+    def __init__(self, tables: Sequence[nn.Parameter], lr: float, weight_decay: float) -> None:
+        super().__init__(tables, {"lr": lr, "weight_decay": weight_decay})
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """Update the rows of every table that have a gradient."""
+        for group in self.param_groups:
+            for table in group["params"]:
+                if table.grad is not None:
+                    self._update(table, group["lr"], group["weight_decay"])
+
+    def _update(self, table: nn.Parameter, lr: float, weight_decay: float) -> None:
+        state = self.state[table]
+        if not state:
+            state |= {"step": 0, "mean": torch.zeros_like(table), "square": torch.zeros_like(table)}
+        state["step"] += 1
+        assert table.grad is not None
+        gradient = table.grad.coalesce()
+        (rows,), gradients = gradient.indices(), gradient.values()
+        values = table.index_select(0, rows)
+        if weight_decay:
+            gradients = gradients.add(values, alpha=weight_decay)
+        mean, square = (state[name].index_select(0, rows) for name in ("mean", "square"))
+        of_mean, of_square = self.BETAS
+        mean.lerp_(gradients, 1 - of_mean)
+        square.lerp_(gradients.square(), 1 - of_square)
+        state["mean"].index_copy_(0, rows, mean)
+        state["square"].index_copy_(0, rows, square)
+        # The memory began at zero: of its weights 1 - βᵗ are those of gradients.
+        size = lr / (1 - of_mean ** state["step"])
+        spread = square.div_(1 - of_square ** state["step"]).sqrt_().add_(self.EPSILON)
+        table.index_copy_(0, rows, values.addcdiv_(mean, spread, value=-size))
 
 
 def build_optimizers(model: TrainableModel, options: TrainConfig) -> list[Optimizer]:
@@ -21,11 +63,16 @@ def build_optimizers(model: TrainableModel, options: TrainConfig) -> list[Optimi
     apart = options.optimizer == "rows"
     model.sparse_gradients = apart
     tables = model.tables() if apart else []
+    if apart and not tables:
+        raise ConfigError(
+            f"optimizer = rows: every step of {type(model).__name__} reaches all rows of its"
+            " tables; set train.optimizer to adam"
+        )
     in_tables = {id(table) for table in tables}
     others = [p for p in model.parameters() if id(p) not in in_tables and p.requires_grad]
     optimizers: list[Optimizer] = []
     if tables:
-        optimizers.append(SparseAdam(tables, lr=options.lr))
+        optimizers.append(RowAdam(tables, options.lr, options.weight_decay))
     if others:
         groups = [
             {"params": kind, "weight_decay": decay}
@@ -49,7 +96,7 @@ def set_learning_rate(
             group["lr"] = options.lr * factor
 
 
-def state_tensors(optimizers: Sequence[Optimizer]) -> dict[str, torch.Tensor]:
+def state_tensors(optimizers: Sequence[Optimizer]) -> dict[str, Tensor]:
     """Return a copy of the optimisers' memory as named tensors."""
     tensors = {}
     for number, optimizer in enumerate(optimizers):
@@ -59,14 +106,14 @@ def state_tensors(optimizers: Sequence[Optimizer]) -> dict[str, torch.Tensor]:
     return tensors
 
 
-def load_state_tensors(optimizers: Sequence[Optimizer], tensors: dict[str, torch.Tensor]) -> None:
+def load_state_tensors(optimizers: Sequence[Optimizer], tensors: dict[str, Tensor]) -> None:
     """Put back what `state_tensors` returned."""
     for number, optimizer in enumerate(optimizers):
         state: dict[int, dict[str, object]] = {}
         for key, value in tensors.items():
             owner, place, name = key.split(".")
             if int(owner) == number:
-                # SparseAdam counts its steps with a plain number.
-                plain = name == "step" and isinstance(optimizer, SparseAdam)
+                # RowAdam counts its steps with a plain number.
+                plain = name == "step" and isinstance(optimizer, RowAdam)
                 state.setdefault(int(place), {})[name] = int(value) if plain else value
         optimizer.load_state_dict({**optimizer.state_dict(), "state": state})

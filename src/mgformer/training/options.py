@@ -9,7 +9,6 @@ from pydantic import (
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
-    model_validator,
 )
 
 from mgformer.models.space import Choice, Float, Space
@@ -17,7 +16,7 @@ from mgformer.models.space import Choice, Float, Space
 SPACE: Space = {
     "lr": Float(2e-4, 1e-2, log=True),
     "batch_size": Choice((512, 1024, 2048, 4096)),
-    "weight_decay": Float(1e-8, 1e-3, log=True, when={"optimizer": "adam"}),
+    "weight_decay": Float(1e-8, 1e-3, log=True),
 }
 """Where tuning looks for the options of training, of all models alike."""
 
@@ -38,7 +37,8 @@ class TrainConfig(BaseModel):
     weight_decay: float = Field(0.0, ge=0)
     """L2 added to the gradients of tables and matrices."""
     optimizer: Literal["adam", "rows"] = "adam"
-    """adam: every row of a table at every step; rows: only those that the batch touched."""
+    """adam: every row of a table at every step; rows: only those that the batch touched, which is
+    faster for tables that are much larger than a batch."""
     evaluate_every: PositiveInt = 1
     """Epochs from one validation to the next."""
     validation_users: NonNegativeInt = 8192
@@ -47,11 +47,3 @@ class TrainConfig(BaseModel):
     """Validations in a row without a better NDCG@20 after which training ends."""
     tensorboard: bool = False
     """Write the log also for TensorBoard (pip install 'mgformer[tensorboard]')."""
-
-    @model_validator(mode="after")
-    def _rows_do_not_decay(self) -> "TrainConfig":
-        if self.optimizer == "rows" and self.weight_decay:
-            raise ValueError(
-                "weight_decay needs optimizer = adam: rows that are not touched do not decay"
-            )
-        return self

@@ -36,6 +36,11 @@ class Workspace:
             self.results = self.found.state["results"]
         self.journal: Journal | None = None
 
+    @property
+    def seconds_before(self) -> float:
+        """How long the epochs took from whose end the run goes on."""
+        return sum(entry["seconds"] + entry.get("validation_seconds", 0.0) for entry in self.log)
+
     def opened(self, fingerprint: str) -> None:
         """Begin on data that could be read; refuse to go on with other data than before."""
         self.fingerprint = fingerprint
@@ -70,7 +75,7 @@ class Workspace:
             raise ConfigError(
                 f"{self.folder}: the unfinished run there has other options"
                 f" ({_first_difference(found.state['config'], self.config)}); give the same ones,"
-                " leave out --resume, or choose another --out"
+                " delete it, or choose another --out"
             )
         return found
 
