@@ -13,16 +13,14 @@ import json
 from pathlib import Path
 from statistics import fmean
 
-import numpy as np
-
 from benchmarks.documents import ROOT, write_block
 from mgformer.bundle import write_whole
 from mgformer.cli.console import working
-from mgformer.config import RunConfig, build_config
-from mgformer.data.catalog import open_dataset
-from mgformer.data.splits import split_dataset
-from mgformer.experiments.presets import preset
-from mgformer.fitting import fit
+from mgformer.config import RunConfig, build_config, read_config
+from mgformer.experiments.presets import FOLDER as PRESETS
+from mgformer.experiments.runs import check_config
+from mgformer.fitting import Among, fit
+from mgformer.opening import open_data, streams_of
 from mgformer.pipeline import commit, evaluate_part
 from mgformer.ranking.evaluation import EvaluationConfig
 from mgformer.ranking.scorers import Scorer
@@ -41,37 +39,39 @@ def main() -> None:
     for name in options.only:
         for seed in options.seeds:
             path = options.runs / name / f"seed-{seed}.json"
-            if not path.exists():
-                config = build_config({**(preset(*name.split("/")) or {}), "seed": seed}, name)
-                with working():
-                    figures = both_choices(config)
-                path.parent.mkdir(parents=True, exist_ok=True)
-                write_whole(path, json.dumps(figures))
+            config = build_config({**read_config(PRESETS / f"{name}.toml"), "seed": seed}, name)
+            if path.exists():
+                check_config(path, json.loads(path.read_text())["config"], config)
+                continue
+            with working():
+                figures = both_choices(config)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(path, json.dumps(figures))
     if not options.only:
         write_block(ROOT / "docs" / "protocol.md", "selection", table(options.runs))
 
 
 def both_choices(config: RunConfig) -> dict[str, object]:
     """Train once; return the test figure that each way of choosing leads to."""
-    split_rng, model_rng = np.random.default_rng(config.seed).spawn(2)
-    dataset = open_dataset(config.dataset, config.data)
-    split = split_dataset(dataset, config.split, split_rng)
+    dataset, split, prepare = open_data(config)
     seen: list[tuple[float, float]] = []
 
-    def measure(scorer: Scorer, sampled: bool) -> dict[str, float] | None:
+    def measure(scorer: Scorer, among: Among) -> dict[str, float] | None:
         valid, test = (evaluate_part(scorer, split, part, AT_20) for part in ("valid", "test"))
         assert valid is not None
         assert test is not None
         seen.append((valid.means[METRIC], test.means[METRIC]))
         return {name: valid.means[name] for name in (METRIC, "recall@20")}
 
-    fit(config, split.train, model_rng.spawn(2)[0], measure=measure)
+    rng = streams_of(config.seed).select
+    fit(config, split.train, rng, measure=measure, prepare=prepare)
     return {
         "on_validation": max(seen)[1],
         "on_test": max(test for _, test in seen),
         "looks": len(seen),
         "fingerprint": dataset.fingerprint,
         "seed": config.seed,
+        "config": config.to_mapping(),
         "commit": commit(),
     }
 

@@ -12,6 +12,7 @@ import torch
 from mgformer.bundle import load_bundle
 from mgformer.training import loop, workspace
 from mgformer.training.checkpoint import NAME, load_checkpoint
+from mgformer.training.journal import read_journal
 from tests.test_cli import Done, assert_one_line, mgformer, succeed
 
 # Validated once, after the fifth epoch, which is therefore the best, and all that a refit takes.
@@ -109,6 +110,8 @@ def test_a_resumed_run_ends_as_if_it_had_never_stopped(story: Story) -> None:
     for part in ("valid", "test", "groups", "popularity", "epochs", "gamma", "config", "protocol"):
         assert again.record[part] == whole.record[part], part
     assert again.per_user.equals(whole.per_user)
+    before = [entry["seconds"] for entry in read_journal(story.folder)]
+    assert again.record["seconds"]["train"] > sum(before)  # of the epochs before the interruption
     printed = json.loads(story.resumed.stdout)
     assert printed["test"] == whole.record["test"]
     assert printed["valid"] == whole.record["valid"]

@@ -4,8 +4,8 @@ Everything that is chosen (the epoch, the exponent of popularity) is chosen on v
 """
 
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import NamedTuple
+from functools import cache, partial
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -22,8 +22,11 @@ from mgformer.ranking.scoring import GRIDS, Kind, best_gamma, rescored
 from mgformer.training import loop
 from mgformer.training.journal import Entry
 
-Measure = Callable[[Scorer, bool], dict[str, float] | None]
-"""Validation figures of a scorer, of all users or of a part of them; None if there are none."""
+Among = Literal["all", "some", "few"]
+"""Validation users: all of them, those by whom epochs are compared, or a part of those, by whom
+scores of an epoch are."""
+Measure = Callable[[Scorer, Among], dict[str, float] | None]
+"""Validation figures of a scorer among users; None if there are none."""
 
 
 class Choice(NamedTuple):
@@ -92,15 +95,14 @@ def fit(
             kinds = (near["score"],)
         if not isinstance(scorer, DotScorer) or not kinds:
             return Scored(
-                scorer, None, None, measure(scorer, True) if measure and sampled else None
+                scorer, None, None, measure(scorer, "some") if measure and sampled else None
             )
-        found: dict[tuple[Kind, float], dict[str, float] | None] = {}
+        among: Among = "few" if sampled else "all"
 
+        @cache
         def value(kind: Kind, gamma: float) -> float:
             assert measure is not None
-            if (kind, gamma) not in found:
-                found[kind, gamma] = measure(rescored(scorer, kind, gamma, degrees), sampled)
-            figures = found[kind, gamma]
+            figures = measure(rescored(scorer, kind, gamma, degrees), among)
             return figures[loop.SELECTED_BY] if figures else 0.0
 
         options: list[tuple[Kind, float | None]] = []
@@ -114,10 +116,10 @@ def fit(
                 gamma = best_gamma(partial(value, kind), grid) if search else grid.start
             options.append((kind, gamma))
         kind, gamma = options[0]
-        if measure is not None and (sampled or len(options) > 1):
+        if measure is not None and len(options) > 1:
             kind, gamma = max(options, key=lambda option: value(option[0], option[1] or 0.0))
-        figures = found.get((kind, gamma or 0.0))
-        return Scored(rescored(scorer, kind, gamma or 0.0, degrees), kind, gamma, figures)
+        best = rescored(scorer, kind, gamma or 0.0, degrees)
+        return Scored(best, kind, gamma, measure(best, "some") if measure and sampled else None)
 
     def validate(model: TrainableModel, before: Sequence[Entry]) -> Entry:
         with quietly():

@@ -19,7 +19,7 @@ from mgformer.data.dataset import Dataset
 from mgformer.data.interactions import Interactions
 from mgformer.data.splits import Split
 from mgformer.errors import ConfigError
-from mgformer.fitting import Choice, Fitted, fit
+from mgformer.fitting import Among, Choice, Fitted, fit
 from mgformer.graph.bipartite import Graph
 from mgformer.models import MODELS
 from mgformer.models.base import TrainableModel
@@ -34,6 +34,8 @@ from mgformer.training.workspace import Workspace
 from mgformer.version import __version__
 
 SELECTION_K = 20
+FEWER = 4
+"""The scores of an epoch are compared by so many times fewer users than epochs are."""
 
 log = logging.getLogger("mgformer")
 
@@ -73,6 +75,7 @@ def train(
         dataset, split, prepare = open_data(config, dataset)
     if workspace:
         workspace.opened(dataset.fingerprint)
+        seconds["train"] = workspace.seconds_before
     results: dict[str, Any] = dict(workspace.results) if workspace else {}
     if not results:
         with _timed(seconds, "train"):
@@ -187,17 +190,25 @@ def _select(
     if not len(split.valid):
         return fit(config, split.train, rng, hooks=hooks, prepare=prepare)
     options = _selection_options(config)
-    some = replace(split, valid=thinned(split.valid, config.train.validation_users))
+    count = config.train.validation_users
+    parts: dict[Among, Split] = {
+        "all": split,
+        "some": replace(split, valid=thinned(split.valid, count)),
+        "few": replace(split, valid=thinned(split.valid, -(-count // FEWER))),
+    }
     if issubclass(MODELS[config.model_name], TrainableModel):
         log.info(
             "epochs are compared by %s of %s users with validation items, every %d; "
             "all of them count in the end",
-            *(f"{np.count_nonzero(np.diff(part.indptr)):,}" for part in (some.valid, split.valid)),
+            *(
+                f"{np.count_nonzero(np.diff(part.valid.indptr)):,}"
+                for part in (parts["some"], parts["all"])
+            ),
             config.train.evaluate_every,
         )
 
-    def measure(scorer: Scorer, sampled: bool) -> dict[str, float] | None:
-        result = evaluate_part(scorer, some if sampled else split, "valid", options)
+    def measure(scorer: Scorer, among: Among) -> dict[str, float] | None:
+        result = evaluate_part(scorer, parts[among], "valid", options)
         return _selection_figures(result) if result else None
 
     return fit(config, split.train, rng, measure=measure, hooks=hooks, prepare=prepare)

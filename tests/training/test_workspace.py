@@ -112,7 +112,7 @@ def test_other_options_are_refused_by_name(tmp_path, sections, difference):
         Workspace(tmp_path, config_of(**sections), resume=True)
     assert str(caught.value) == (
         f"{tmp_path}: the unfinished run there has other options ({difference});"
-        " give the same ones, leave out --resume, or choose another --out"
+        " give the same ones, delete it, or choose another --out"
     )
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
