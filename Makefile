@@ -40,6 +40,7 @@ bench: setup  ## ratios against peers and limits, one after another
 	$(BIN)/python -m benchmarks.reading
 	$(BIN)/python -m benchmarks.baselines
 	$(BIN)/python -m benchmarks.training
+	$(BIN)/python -m benchmarks.attention
 	$(BIN)/python -m benchmarks.serving
 	$(BIN)/python -m benchmarks.serving --reload
 	$(BIN)/python -m benchmarks.batch

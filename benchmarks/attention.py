@@ -24,6 +24,8 @@ from mgformer.training.memory import keep_freed_memory
 
 PRODUCTS = ("aten::mm", "aten::addmm")
 LARGE = 4096
+COPIED = 512_000_000
+"""Bytes, far more than caches hold."""
 
 
 def main() -> None:
@@ -50,7 +52,13 @@ def main() -> None:
     # First of all: later, memory that was freed is there to be taken again.
     extra = peak_memory_mb(attention) - 4 * n * m / 1e6
     keep_freed_memory()
-    seconds = interleaved({"attention": attention, "product": lambda: a @ b}, options.repeats)
+    source, target = torch.ones(COPIED // 4), torch.empty(COPIED // 4)
+    tasks = {
+        "attention": attention,
+        "product": lambda: a @ b,
+        "copy": lambda: target.copy_(source),
+    }
+    seconds = interleaved(tasks, options.repeats)
     with profile(activities=[ProfilerActivity.CPU]) as profiler:
         attention()
     in_products = sum(
@@ -61,6 +69,7 @@ def main() -> None:
     best = 2 * LARGE**3 / median(seconds["product"])
     rate = work / (in_products / 1e6)
     whole = median(seconds["attention"])
+    bandwidth = 2 * COPIED / median(seconds["copy"])  # read and written
     moved = 4 * (3 * n * m + n * m)  # keys, values and queries read, the result written
     report(
         "attention",
@@ -70,12 +79,16 @@ def main() -> None:
             ("rate of the pass's products", f"{rate / 1e9:.0f} GFLOP/s, {rate / best:.2f} of it"),
             ("share of the pass in products", f"{in_products / 1e6 / whole:.2f}"),
             ("rate of the whole pass", f"{work / whole / 1e9:.0f} GFLOP/s"),
-            ("inputs and result moved", f"{moved / whole / 1e9:.1f} GB/s"),
+            ("bandwidth of memory, copying", f"{bandwidth / 1e9:.1f} GB/s"),
+            (
+                "inputs and result moved",
+                f"{moved / whole / 1e9:.1f} GB/s, {moved / whole / bandwidth:.2f} of it",
+            ),
             ("memory beyond inputs and result", f"{extra:.0f} MB"),
         ],
         {
             "seconds": whole, "gemm": best, "products": rate, "share_of_gemm": rate / best,
-            "in_products": in_products / 1e6 / whole, "extra_mb": extra,
+            "in_products": in_products / 1e6 / whole, "extra_mb": extra, "bandwidth": bandwidth,
         },
         document=options.document,
     )  # fmt: skip

@@ -15,7 +15,7 @@ from typing import Any
 from benchmarks.documents import ROOT, write_block
 from mgformer.cli.console import working
 from mgformer.config import build_config, read_config
-from mgformer.experiments.runs import Run, ensure, find
+from mgformer.experiments.runs import Run, check_config, ensure, find
 from mgformer.training.journal import read_journal
 from mgformer.training.loop import SELECTED_BY
 
@@ -74,15 +74,21 @@ def main() -> None:
                 ensure(config, options.runs / name / f"seed-{seed}")
     if options.only:
         return
-    found = {
-        name: [run for path in sorted((options.runs / name).glob("seed-*")) if (run := find(path))]
-        for name in presets
-    }
+    found = {name: runs_of(path, options.runs / name) for name, path in presets.items()}
     known = {name: [run.record for run in runs] for name, runs in found.items() if runs}
     lines = [*table(known), *curves({name: found[name][0] for name in known}), ""]
     write_block(ROOT / "docs" / "results.md", "presets", "\n".join(lines))
     for name, records in known.items():
         expect(presets[name], records)
+
+
+def runs_of(preset: Path, folder: Path) -> list[Run]:
+    """Return the runs of a preset that are there, which must have been made with it."""
+    runs = [run for path in sorted(folder.glob("seed-*")) if (run := find(path))]
+    for run in runs:
+        wanted = build_config({**read_config(preset), "seed": run.record["seed"]})
+        check_config(run.folder, run.record["config"], wanted)
+    return runs
 
 
 def expect(preset: Path, records: list[dict[str, Any]]) -> None:

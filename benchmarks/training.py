@@ -4,7 +4,7 @@
 
 Both train at the batch size, channels and threads of the dataset's mgformer.toml, DirectAU with two
 layers; a round is `steps` steps of each. The kernel form is the paper's, with all nodes as keys.
-How many epochs each needs to its best validation NDCG@20 is read from the runs of the presets.
+How many epochs each needs to its best validation NDCG@20 is read from the runs of table 2.
 Graphs that grow are generated: 10 pairs a user, items by a power law; `rows` is the optimiser that
 touches only the rows of a step.
 """
@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 
 import numpy as np
 import polars as pl
@@ -27,21 +27,17 @@ from mgformer.data.ids import Ids
 from mgformer.data.interactions import Interactions
 from mgformer.data.sampling import num_batches
 from mgformer.data.splits import Split
-from mgformer.experiments.runs import find
+from mgformer.experiments.reproduce import plan
+from mgformer.experiments.runs import Run
 from mgformer.experiments.timing import interleaved, median_ratio, stepper
+from mgformer.experiments.variants import VARIANTS
 from mgformer.opening import open_data
 from mgformer.pipeline import evaluate_part, thinned
 from mgformer.ranking.evaluation import EvaluationConfig
 from mgformer.ranking.scorers import DotScorer
-from mgformer.training.journal import read_journal
 from mgformer.training.loop import SELECTED_BY
 from mgformer.training.memory import keep_freed_memory
 
-KERNEL = [
-    "model.attention=kernel",
-    "model.mask=sine",
-    "model.centered=true",
-]
 OURS, THEIRS = "MGFormer", "DirectAU-LightGCN"
 KERNELS = "MGFormer, kernel attention to all"
 SIZES = (10_000, 100_000, 1_000_000)
@@ -55,7 +51,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--sizes", nargs="*", type=int, default=list(SIZES))
     parser.add_argument("--document", action="store_true", help="write docs/performance.md")
-    parser.add_argument("--runs", type=Path, default=Path("runs/presets"), help="of the presets")
+    parser.add_argument("--runs", type=Path, default=Path("runs/reproduce"), help="of table 2")
     options = parser.parse_args()
     keep_freed_memory()
     for name in options.datasets:
@@ -75,7 +71,7 @@ def epochs_of(dataset: str, options: argparse.Namespace) -> None:
             "model": {"name": "directau", "dim": preset["model"]["dim"], "num_layers": 2},
         }
     )
-    exact = build_config(with_settings(preset, KERNEL))
+    exact = build_config(with_settings(preset, VARIANTS["all nodes as keys"]))
     split = open_data(ours).split
     began = time.perf_counter()
     our_steps = stepper(ours, split.train, steps)
@@ -131,23 +127,36 @@ def epochs_to_best(folder: Path) -> dict[str, tuple[float, float]]:
 
     To their own best, and to the best that DirectAU reaches.
     """
-    curves = [
-        [
-            [entry[SELECTED_BY] for entry in read_journal(run) if entry["stage"] == "select"]
-            for run in (folder / model / seed.name for model in ("mgformer", "directau"))
-        ]
-        for seed in sorted((folder / "directau").glob("seed-*"))
-        if all(find(folder / model / seed.name) for model in ("mgformer", "directau"))
+    rows = plan.table2_rows(folder.name, ("mgformer", "directau"))
+    found = plan.find_all(rows, folder)  # of one protocol and with the options of the presets
+    pairs = [
+        (mine, other)
+        for mine in found.get("mgformer", [])
+        for other in found.get("directau", [])
+        if mine.record["seed"] == other.record["seed"]
     ]
-    if not curves:
+    if not pairs:
         return {}
-    own = np.array([[1 + int(np.argmax(curve)) for curve in pair] for pair in curves])
-    passed = [next((n for n, v in enumerate(a, 1) if v >= max(b)), len(a)) for a, b in curves]
-    first, second = own.mean(0)
+    second = fmean(other.record["epochs"] for _, other in pairs)
+    passed = [first_reaching(mine, max(curve(other).values())) for mine, other in pairs]
     return {
-        "to the best validation NDCG@20": (first, second),
-        f"to the best of {THEIRS}": (float(np.mean(passed)), second),
+        "to the best validation NDCG@20": (
+            fmean(mine.record["epochs"] for mine, _ in pairs),
+            second,
+        ),
+        f"to the best of {THEIRS}": (fmean(passed), second),
     }
+
+
+def curve(run: Run) -> dict[int, float]:
+    """Return the validation NDCG@20 of the epochs that were validated."""
+    return {entry["epoch"]: entry[SELECTED_BY] for entry in run.journal if SELECTED_BY in entry}
+
+
+def first_reaching(run: Run, value: float) -> int:
+    """Return the epoch in which a run is first as good as that; its last if it never is."""
+    values = curve(run)
+    return next((epoch for epoch, found in values.items() if found >= value), max(values))
 
 
 def growth(options: argparse.Namespace) -> None:

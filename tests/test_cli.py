@@ -178,6 +178,11 @@ def test_two_runs_are_compared_over_their_users(run: Path, tmp_path: Path) -> No
     )
     assert ndcg["p_value"] < 1e-10
     assert "paired t-test" in succeed("evaluate", run, "--against", tmp_path / "pop")
+    # Another seed tests the same users by other pairs.
+    succeed("train", "demo", "--model", "popularity", "--seed", 1, "--out", tmp_path / "other")
+    done = mgformer("evaluate", run, "--against", tmp_path / "other")
+    assert_one_line(done, "different data or test pairs")
+    assert "seeds 0 and 1" in done.stderr
 
 
 def test_datasets_are_listed_and_shown(tmp_path: Path) -> None:

@@ -139,6 +139,8 @@ def test_everybody_gets_as_many_trials(table: Path, tmp_path: Path) -> None:
                 assert record["valid"]["ndcg@20"] == best.value
     assert not (tmp_path / "popularity" / "tune").exists()
     assert "- ease: 3 trials, 0 given up, 0 failed; " in (tmp_path / "compare.md").read_text()
+    done = mgformer("compare", table, *arguments[:3], 2, "--out", tmp_path)
+    assert_one_line(done, "has 3 trials, and all models are to have 2; give --tune 3")
     done = mgformer("compare", table, *arguments[:2], "--out", tmp_path)  # not tuned: other runs
     assert done.returncode == 2
     assert "wanted is" in done.stderr
@@ -180,12 +182,19 @@ def test_files_of_runs_are_compared_by_their_names(table: Path, tmp_path: Path) 
 
 def test_runs_of_different_protocols_are_refused(tmp_path: Path) -> None:
     one = preset(tmp_path, "one", model={"name": "ease"}, split={"test": 0.2})
-    with pytest.raises(ConfigError, match=r"split\.test is 0\.2 for one and 0\.1 for gfcf; comp"):
-        contestants([str(one), "gfcf"])
-    assert list(contestants([str(one), "gfcf"], settings=["split.test=0.2"])) == ["one", "gfcf"]
+    two = preset(tmp_path, "two", model={"name": "gfcf"})
+    with pytest.raises(ConfigError, match=r"split\.test is 0\.2 for one and 0\.1 for two; comp"):
+        contestants([str(one), str(two)])
+    assert list(contestants([str(one), str(two)], settings=["split.test=0.2"])) == ["one", "two"]
     other = preset(tmp_path, "other", dataset="ml-100k", model={"name": "ease"})
-    with pytest.raises(ConfigError, match="dataset is 'demo' for gfcf and 'ml-100k' for other"):
-        contestants(["gfcf", str(other)])
+    with pytest.raises(ConfigError, match="dataset is 'demo' for two and 'ml-100k' for other"):
+        contestants([str(two), str(other)])
+
+
+def test_a_model_without_a_file_has_the_protocol_of_the_files(tmp_path: Path) -> None:
+    preset(tmp_path, "ease", model={"name": "ease"}, split={"test": 0.2})
+    configs = contestants(["gfcf", "ease"], presets=tmp_path)
+    assert {config.split.test for config in configs.values()} == {0.2}
 
 
 def test_bad_questions(table: Path, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 from mgformer.config import build_config
 from mgformer.errors import ConfigError, DataError
 from mgformer.experiments import paper
-from mgformer.experiments.presets import FOLDER
+from mgformer.experiments.presets import preset
 from mgformer.experiments.reproduce import plan, write
 from mgformer.experiments.reproduce.chart import bar_chart
 from mgformer.experiments.variants import AS_IT_IS, KERNEL, VARIANTS
@@ -36,13 +36,20 @@ def test_the_paper_has_a_row_for_each_of_its_figures():
     assert all(row.paper is None for row in plan.table3_rows("gowalla"))
 
 
-def test_a_dataset_takes_its_own_options_before_those_of_beauty():
-    own = plan.with_paper_split("yelp2018", "directau")
-    assert own["model"]["num_layers"] == 3
-    lent = plan.with_paper_split("alibaba", "directau")
-    assert lent["model"] == plan.with_paper_split("amazon-beauty", "directau")["model"]
-    assert (FOLDER / "yelp2018" / "directau.toml").exists()
-    assert not (FOLDER / "alibaba" / "directau.toml").exists()
+def test_options_are_those_of_a_preset_with_the_paper_split():
+    beauty = plan.with_paper_split("amazon-beauty", "directau")
+    # The preset of yelp2018 is for a split of its own, and Alibaba has none.
+    assert preset("yelp2018", "directau")["model"] != beauty["model"]
+    assert preset("alibaba", "directau") is None
+    for dataset in ("yelp2018", "alibaba"):
+        lent = plan.with_paper_split(dataset, "directau")
+        assert (lent["model"], lent["train"]) == (beauty["model"], beauty["train"])
+    own = plan.with_paper_split("yelp2018", "mgformer")
+    assert own["train"] == preset("yelp2018", "mgformer")["train"]
+    # What Beauty has no preset of has the dataset's own, whatever its split, or the defaults.
+    ease = plan.with_paper_split("yelp2018", "ease")
+    assert ease["model"] == preset("yelp2018", "ease")["model"]
+    assert plan.with_paper_split("alibaba", "popularity")["model"] == {"name": "popularity"}
 
 
 def test_variants_change_something_and_differ():
@@ -53,6 +60,17 @@ def test_variants_change_something_and_differ():
     assert len({json.dumps(config, sort_keys=True) for config in made.values()}) == len(made)
     assert made["kernel attention"]["model"]["key_sample"] == 4096
     assert VARIANTS["kernel attention"] == KERNEL
+
+
+def test_variants_are_tested_against_what_they_start_from(reproduced):
+    against = {row.name: row.against for row in plan.table3_rows("amazon-beauty")}
+    assert against[AS_IT_IS] == against["attention off"] == against["kernel attention"] == AS_IT_IS
+    assert against["no degree mask"] == against["all nodes as keys"] == "kernel attention"
+    _, runs, _ = reproduced
+    rows = plan.table3_rows("demo", [AS_IT_IS, "no degree mask"])
+    both = {row.name: own for row, own in zip(rows, runs.values(), strict=False)}
+    said = write.provenance(rows, both, "mgformer")
+    assert "against “as it is”, and of what starts from “kernel attention” against that" in said
 
 
 def test_rows_that_are_not_there_are_refused():
@@ -81,9 +99,13 @@ def test_runs_are_shared_and_not_repeated(reproduced):
 
 def test_the_table_states_means_ratios_and_p_values(reproduced):
     rows, runs, _ = reproduced
-    rows = [row._replace(paper=paper.Figures(0.5, 0.25)) if row.name == "puresvd" else row
-            for row in rows]  # fmt: skip
-    table = write.quality_table(rows, runs, "puresvd")
+    rows = [
+        row._replace(
+            paper=paper.Figures(0.5, 0.25) if row.name == "puresvd" else None, against="puresvd"
+        )
+        for row in rows
+    ]
+    table = write.quality_table(rows, runs)
     cells = {row[0]: dict(zip(table.columns, row, strict=True)) for row in table.rows}
     own = [run.record["test"] for run in runs["puresvd"]]
     recall, ndcg = (sum(r[f"{m}@20"] for r in own) / 2 for m in ("recall", "ndcg"))
@@ -94,7 +116,7 @@ def test_the_table_states_means_ratios_and_p_values(reproduced):
     assert cells["popularity"]["seeds"] == "0, 1"
     one = write.p_value(runs["popularity"][:1], runs["puresvd"])
     values = [runs[name][0].per_user["ndcg@20"].to_numpy() for name in ("popularity", "puresvd")]
-    assert one == f"{paired_test(*values).p_value:.1g}"
+    assert one == f"{paired_test(*values).p_value:.2g}"
 
 
 def test_groups_are_those_of_the_records(reproduced):
@@ -107,11 +129,11 @@ def test_groups_are_those_of_the_records(reproduced):
 
 
 def test_runs_of_different_data_are_not_put_together(reproduced):
-    _, runs, _ = reproduced
+    rows, runs, _ = reproduced
     run = runs["itemknn"][0]
     other = run._replace(record={**run.record, "fingerprint": "another"})
     with pytest.raises(DataError, match="cannot stand in one table"):
-        write.provenance({**runs, "itemknn": [other]}, "mgformer")
+        write.provenance(rows, {**runs, "itemknn": [other]}, "mgformer")
 
 
 def test_charts_are_well_formed_and_to_scale():

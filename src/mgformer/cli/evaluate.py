@@ -3,15 +3,17 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import typer
 
 from mgformer.bundle import Bundle, load_bundle
 from mgformer.cli.console import out, print_json, print_table, working
 from mgformer.cli.train import show_metrics, summary
 from mgformer.config import build_config
+from mgformer.data.interactions import Interactions
 from mgformer.errors import BundleError
 from mgformer.experiments.tables import as_json as tests_as_json
-from mgformer.experiments.tables import paired_tests
+from mgformer.experiments.tables import p_shown, paired_tests
 from mgformer.pipeline import evaluate_part
 
 
@@ -43,7 +45,7 @@ def command(
     show_metrics(bundle)
     if comparison:
         rows = [
-            [name, f"{c['difference']:+.4f}", f"{c['p_value']:.2g}"]
+            [name, f"{c['difference']:+.4f}", p_shown(c["p_value"])]
             for name, c in comparison["metrics"].items()
         ]
         print_table(["metric", "difference", "p (paired t-test)"], rows, f"against {against}")
@@ -55,14 +57,20 @@ def compare(ours: Bundle, theirs: Bundle, run: Path, against: Path) -> dict[str,
     if ours.per_user is None or theirs.per_user is None:
         empty = run if ours.per_user is None else against
         raise BundleError(f"{empty}: has no test users; nothing to compare")
-    if ours.record["fingerprint"] != theirs.record["fingerprint"] or not ours.per_user[
-        "user"
-    ].equals(theirs.per_user["user"]):
+    if ours.record["fingerprint"] != theirs.record["fingerprint"] or not _same_pairs(
+        ours.test, theirs.test
+    ):
         raise BundleError(
-            f"{run} and {against} were tested on different data or users"
+            f"{run} and {against} were tested on different data or test pairs"
             f" ({ours.record['fingerprint']} and {theirs.record['fingerprint']}, seeds"
             f" {ours.record['seed']} and {theirs.record['seed']}); train both on one split"
         )
     metrics = [c for c in ours.per_user.columns[1:] if c in theirs.per_user.columns]
     tests = paired_tests([ours.per_user], [theirs.per_user], metrics)
     return {"run": str(against), **tests_as_json(tests)}
+
+
+def _same_pairs(ours: Interactions, theirs: Interactions) -> bool:
+    return np.array_equal(ours.indptr, theirs.indptr) and np.array_equal(
+        ours.indices, theirs.indices
+    )

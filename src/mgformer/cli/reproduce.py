@@ -11,6 +11,7 @@ import typer
 from mgformer.bundle import check_folder, write_whole
 from mgformer.cli.console import err, out, print_json, print_table, working
 from mgformer.config import build_config
+from mgformer.data import catalog
 from mgformer.errors import BundleError, ConfigError
 from mgformer.experiments import paper
 from mgformer.experiments.reproduce import plan, write
@@ -18,7 +19,7 @@ from mgformer.experiments.reproduce.plan import Row
 from mgformer.experiments.runs import Run
 from mgformer.experiments.tables import NOTHING, Table
 from mgformer.experiments.timing import epoch_times
-from mgformer.experiments.variants import AS_IT_IS, VARIANTS
+from mgformer.experiments.variants import VARIANTS
 
 TIMED = tuple(name for name in plan.PUBLISHED if name != "ultragcn")
 
@@ -51,6 +52,7 @@ def command(
     as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
 ) -> None:
     """Run a table or figure of the paper again, and write it up beside the paper's figures."""
+    catalog.entry(dataset)  # which refuses what is not in the catalog
     place = folder / dataset
     check_folder(place)
     if what is What.timing:
@@ -58,7 +60,7 @@ def command(
             table = _timing(dataset, only or TIMED)
         _show(what, table, place, f"`{_command()}`\n", as_json)
         return
-    rows, reference = _rows(what, dataset, only)
+    rows = _rows(what, dataset, only)
     with working():
         runs = plan.find_all(rows, place) if no_train else plan.run_all(rows, range(seeds), place)
     if not runs:
@@ -67,17 +69,16 @@ def command(
     if what is What.figure2:
         table, chart = write.group_table(runs), write.group_chart(dataset, runs)
     else:
-        table, chart = write.quality_table(rows, runs, reference), write.quality_chart(title, runs)
+        table, chart = write.quality_table(rows, runs), write.quality_chart(title, runs)
     write_whole(place / f"{what}.svg", chart)
-    _show(what, table, place, write.provenance(runs, _command()), as_json, runs)
+    _show(what, table, place, write.provenance(rows, runs, _command()), as_json, runs)
 
 
-def _rows(what: What, dataset: str, wanted: Sequence[str]) -> tuple[list[Row], str]:
-    """Return the rows, and the one that the others are tested against."""
+def _rows(what: What, dataset: str, wanted: Sequence[str]) -> list[Row]:
     if what is What.table3:
-        return plan.table3_rows(dataset, wanted or tuple(VARIANTS)), AS_IT_IS
+        return plan.table3_rows(dataset, wanted or tuple(VARIANTS))
     models = plan.FIGURE2_MODELS if what is What.figure2 else plan.TABLE2_MODELS
-    return plan.table2_rows(dataset, wanted or models), "mgformer"
+    return plan.table2_rows(dataset, wanted or models)
 
 
 def _timing(dataset: str, models: Sequence[str]) -> Table:

@@ -64,15 +64,20 @@ def contestants(
         presets: A folder of TOML files; NAME.toml has the options of NAME.
         settings: Options for all, as in `with_settings`.
     """
-    found: dict[str, RunConfig] = {}
+    described: dict[str, dict[str, Any]] = {}
     for model in models:
         name, raw = _described(model, presets)
-        if name in found:
+        if name in described:
             raise ConfigError(f"--models: {name} is there twice; name each model once")
-        raw = with_settings(with_choices(raw, dataset), settings)
-        found[name] = build_config(raw, name)
-    if not found:
+        described[name] = raw
+    if not described:
         raise ConfigError(f"--models is empty; name some of {', '.join(sorted(MODELS))}")
+    # A model without a file has the protocol of those that have one.
+    protocol = next(filter(None, map(_shared, described.values())), {})
+    found: dict[str, RunConfig] = {}
+    for name, raw in described.items():
+        whole = raw if _shared(raw) else {**protocol, **raw}
+        found[name] = build_config(with_settings(with_choices(whole, dataset), settings), name)
     _check_one_protocol(found)
     return found
 
@@ -113,6 +118,12 @@ def compare(
                 tuned[name] = tune(
                     config, folder / name / "tune", trials, held=held, dataset=dataset
                 )
+                if len(tuned[name].trials) > trials:
+                    raise ConfigError(
+                        f"{folder / name}: has {len(tuned[name].trials)} trials, and all models"
+                        f" are to have {trials}; give --tune {len(tuned[name].trials)}, or choose"
+                        " another --out"
+                    )
                 config = tuned[name].config
             for seed in range(config.seed, config.seed + num_seeds):
                 place = folder / name / f"seed-{seed}"
@@ -178,17 +189,16 @@ def _described(model: str, presets: Path | None) -> tuple[str, dict[str, Any]]:
     return name, {"model": {"name": name}}
 
 
+def _shared(described: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: described[name] for name in SHARED if name in described}
+
+
 def _check_one_protocol(configs: Mapping[str, RunConfig]) -> None:
     """Refuse runs that differ in anything but model, training and scores."""
-
-    def shared(config: RunConfig) -> dict[str, Any]:
-        whole = config.to_mapping()
-        return flat({name: whole[name] for name in SHARED if name in whole})
-
     (first, config), *others = configs.items()
-    expected = shared(config)
+    expected = flat(_shared(config.to_mapping()))
     for name, other in others:
-        got = shared(other)
+        got = flat(_shared(other.to_mapping()))
         for option in sorted({*expected, *got}):
             if expected.get(option) != got.get(option):
                 raise ConfigError(

@@ -20,7 +20,7 @@ from mgformer.models import MODELS
 from mgformer.models.base import TrainableModel
 from mgformer.pipeline import train
 from mgformer.training.checkpoint import has_checkpoint, remove_checkpoint
-from mgformer.training.journal import read_journal
+from mgformer.training.journal import Entry, read_journal
 
 RECORD = "record.json"
 PER_USER = "per_user.parquet"
@@ -42,22 +42,25 @@ class Run(NamedTuple):
         return pl.read_parquet(path)
 
     @property
-    def epoch_seconds(self) -> list[float]:
-        """Training time of each epoch before a refit, without validation; empty if it has none."""
-        entries = read_journal(self.folder)
-        return [entry["seconds"] for entry in entries if entry["stage"] == "select"]
-
-    @property
     def seconds_per_epoch(self) -> float | None:
         """Training time of the epoch in the middle; None for a model without epochs."""
-        return median(times) if (times := self.epoch_seconds) else None
+        times = [entry["seconds"] for entry in self.journal if entry["stage"] == "select"]
+        return median(times) if times else None
 
     @property
     def seconds_to_best(self) -> float:
-        """Training time up to the best epoch; all of it for a model without epochs."""
-        if times := self.epoch_seconds:
-            return sum(times[: self.record["epochs"]])
-        return float(self.record["seconds"]["train"])
+        """How long training took, what it prepares and validates with it, up to the best epoch."""
+        after = (
+            entry["seconds"] + entry.get("validation_seconds", 0.0)
+            for entry in self.journal
+            if entry["stage"] != "select" or entry["epoch"] > self.record["epochs"]
+        )
+        return float(self.record["seconds"]["train"]) - sum(after)
+
+    @property
+    def journal(self) -> list[Entry]:
+        """What was logged of each epoch; nothing for a model without epochs."""
+        return read_journal(self.folder)
 
 
 def find(folder: Path) -> Run | None:
@@ -83,12 +86,12 @@ def ensure(config: RunConfig, folder: Path, dataset: Dataset | None = None) -> R
     bundle = train(config, dataset, folder=folder, resume=has_checkpoint(folder))
     if issubclass(MODELS[config.model_name], TrainableModel):
         save_bundle(bundle, folder)
-        remove_checkpoint(folder)
     folder.mkdir(parents=True, exist_ok=True)
     if bundle.per_user is not None:
         bundle.per_user.write_parquet(folder / PER_USER)
     # The record comes last: with it the run is there.
     write_whole(folder / RECORD, json.dumps(bundle.record, indent=2))
+    remove_checkpoint(folder)
     return Run(folder, bundle.record)
 
 

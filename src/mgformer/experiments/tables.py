@@ -37,6 +37,11 @@ def figure(values: Sequence[float], digits: int = 4) -> str:
     return f"{mean} ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else mean
 
 
+def p_shown(p_value: float) -> str:
+    """Return a p-value as text; one too small for a float is not zero."""
+    return f"{p_value:.2g}" if p_value else "< 1e-300"
+
+
 def measured(runs: Sequence[Run], part: str, metric: str) -> list[float]:
     """Return a metric of a part ("valid" or "test") of each run."""
     return [run.record[part][metric] for run in runs]
@@ -96,7 +101,7 @@ def comparison_table(runs: Mapping[str, Sequence[Run]], tests: Mapping[str, Test
             [
                 name,
                 *figures,
-                f"{found[METRICS[-1]].p_value:.2g}" if found else NOTHING,
+                p_shown(found[METRICS[-1]].p_value) if found else NOTHING,
                 figure(measured(own, "valid", METRICS[-1])),
                 f"{statistics.fmean(epochs):.2f}" if epochs else NOTHING,
                 f"{statistics.fmean(run.seconds_to_best for run in own):.1f}",
@@ -109,7 +114,10 @@ def comparison_table(runs: Mapping[str, Sequence[Run]], tests: Mapping[str, Test
 def explanation(best: str, num_seeds: int, tests: Mapping[str, Tests]) -> str:
     """Say what the columns of a comparison mean."""
     seeds = f"Mean ± deviation over {num_seeds} seeds. " if num_seeds > 1 else ""
-    costs = "Seconds are of training alone; the peak is that of the whole process."
+    costs = (
+        "An epoch is training alone; to the best one counts what was prepared and validated, too."
+        " The peak is that of the whole process."
+    )
     if not tests:
         return f"{seeds}{costs}"
     users = next(iter(next(iter(tests.values())).values())).num_users

@@ -10,14 +10,13 @@ import numpy as np
 import torch
 
 from mgformer.config import RunConfig
-from mgformer.data.catalog import open_dataset
 from mgformer.data.interactions import Interactions
 from mgformer.data.sampling import Batch, num_batches, shuffled_batches
-from mgformer.data.splits import split_dataset
 from mgformer.errors import ConfigError
 from mgformer.graph.bipartite import Graph
 from mgformer.models import MODELS
 from mgformer.models.base import TrainableModel
+from mgformer.opening import open_data
 from mgformer.progress import phase
 from mgformer.training.loop import step_on
 from mgformer.training.memory import keep_freed_memory
@@ -46,8 +45,7 @@ def epoch_times(
     """
     keep_freed_memory()
     first = next(iter(configs.values()))
-    rng = np.random.default_rng(first.seed)
-    pairs = split_dataset(open_dataset(first.dataset, first.data), first.split, rng).train
+    pairs = open_data(first).split.train
     tasks = {name: stepper(config, pairs, steps) for name, config in configs.items()}
     seconds = interleaved(tasks, repeats)
     return {

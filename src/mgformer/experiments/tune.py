@@ -201,7 +201,9 @@ def _tried(config: RunConfig, attempt: Attempt, split: Split, prepare: Prepare |
         found = validate(run, split, prepare=prepare, write=follow)
     except GivenUp:
         return ended(state="pruned")
-    except (MgformerError, MemoryError) as error:
+    except (MgformerError, MemoryError, np.linalg.LinAlgError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "allocate" not in str(error):
+            raise  # torch has no class of its own for memory that is not there
         return ended(state="failed", error=str(error) or type(error).__name__)
     return ended(state="complete", valid=found.figures, epochs=found.epochs)
 

@@ -6,7 +6,7 @@ beside the residual. For each training step it draws some thousand keys; all nod
 model is evaluated.
 """
 
-AS_IT_IS = "as it is"
+AS_IT_IS, WITH_KERNEL = "as it is", "kernel attention"
 KERNEL = [
     "model.attention=kernel",
     "model.mask=sine",
@@ -29,9 +29,10 @@ VARIANTS: dict[str, list[str]] = {
     "scores: dot product": ["score.kind=dot"],
     "scores: cosine": ["score.kind=cosine"],
     "scores: cosine × deg^γ": ["score.kind=degree"],
-    "kernel attention": KERNEL,
+    WITH_KERNEL: KERNEL,
     "no structural encodings": [*KERNEL, "model.rank=0", "model.query_init=xavier"],
     "no degree mask": [*KERNEL, "model.mask=none"],
+    # The mean that is subtracted beside the others is of all nodes, and here few are attended to.
     "adjacency as mask": [*KERNEL, "model.mask=adjacency", "model.centered=false"],
     "elu + 1 features": [*KERNEL, "model.features=elu"],
     "focused features": [*KERNEL, "model.features=focused"],
@@ -39,11 +40,19 @@ VARIANTS: dict[str, list[str]] = {
     "iid features": [*KERNEL, "model.features=iid"],
     "orthogonal features": [*KERNEL, "model.features=orthogonal"],
     "Fourier features": [*KERNEL, "model.features=fourier"],
+    "twice the features": [*KERNEL, "model.num_features=512"],
     "four times the features": [*KERNEL, "model.num_features=1024"],
     "exact softmax on the keys drawn": [*KERNEL, "model.attention=softmax"],
     "1,024 keys drawn": [*KERNEL, "model.key_sample=1024"],
+    "all nodes as keys": KERNEL[:-1],
     "kernel attention, four heads": [*KERNEL, "model.num_heads=4"],
     "kernel attention, two layers": [*KERNEL, "model.num_layers=2"],
     "kernel attention, no residual": [*KERNEL, "model.centered=false", "model.residual=none"],
 }
 """Settings, as `--set` takes them, by what they are called in the table."""
+
+
+def start_of(name: str) -> str:
+    """Return the variant that another starts from; those at a start have `AS_IT_IS`."""
+    own = VARIANTS[name]
+    return WITH_KERNEL if KERNEL[0] in own and own != KERNEL else AS_IT_IS

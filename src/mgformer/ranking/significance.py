@@ -23,7 +23,7 @@ def paired_test(ours: NDArray[np.float64], theirs: NDArray[np.float64]) -> Paire
     from scipy import stats  # takes most of a second to import, and few commands need it
 
     gap = ours - theirs
-    if len(gap) < 2 or not gap.any():
-        # One user, or equal lists: the statistic is 0/0, and nothing can be told apart.
+    if len(gap) < 2 or np.ptp(gap) == 0:
+        # One user, or the same difference for all: nothing tells how far it is from chance.
         return PairedTest(float(gap.mean()), 1.0, len(gap))
     return PairedTest(float(gap.mean()), float(stats.ttest_rel(ours, theirs).pvalue), len(gap))

@@ -10,7 +10,7 @@ from mgformer.errors import ConfigError
 from mgformer.experiments import paper
 from mgformer.experiments.presets import preset
 from mgformer.experiments.runs import Run, check_config, ensure, find
-from mgformer.experiments.variants import AS_IT_IS, VARIANTS
+from mgformer.experiments.variants import AS_IT_IS, VARIANTS, start_of
 from mgformer.models import MODELS
 from mgformer.progress import phase
 
@@ -34,13 +34,15 @@ class Row(NamedTuple):
     raw: Mapping[str, Any]
     """The run, as `build_config` takes it; the seed is set for each run."""
     paper: paper.Figures | None
+    against: str
+    """The row that it is tested against; itself: none."""
 
 
 def table2_rows(dataset: str, models: Sequence[str] = TABLE2_MODELS) -> list[Row]:
     """Return the rows of table 2: every model with the paper's split."""
     stated = paper.TABLE2.get(dataset, {})
     return [
-        Row(name, name, with_paper_split(dataset, name), stated.get(name))
+        Row(name, name, with_paper_split(dataset, name), stated.get(name), "mgformer")
         for name in known(models, TABLE2_MODELS, "model")
     ]
 
@@ -50,7 +52,13 @@ def table3_rows(dataset: str, variants: Sequence[str] = tuple(VARIANTS)) -> list
     base = with_paper_split(dataset, "mgformer")
     stated = paper.TABLE3 if dataset == REFERENCE else {}
     return [
-        Row(name, variant_folder(name), with_settings(base, VARIANTS[name]), stated.get(name))
+        Row(
+            name,
+            variant_folder(name),
+            with_settings(base, VARIANTS[name]),
+            stated.get(name),
+            start_of(name),
+        )
         for name in known(variants, tuple(VARIANTS), "variant")
     ]
 
@@ -58,9 +66,15 @@ def table3_rows(dataset: str, variants: Sequence[str] = tuple(VARIANTS)) -> list
 def with_paper_split(dataset: str, model: str) -> dict[str, Any]:
     """Return a model's run on a dataset with the paper's split.
 
-    Options are those of the dataset's preset, else of Beauty's, else the defaults.
+    Options are those of the dataset's preset if it has this split, else of Beauty's, which has;
+    else those of the dataset's preset for another split, else the defaults.
     """
-    raw = preset(dataset, model) or preset(REFERENCE, model) or {"model": {"name": model}}
+    own, reference = preset(dataset, model), preset(REFERENCE, model)
+    for raw in (own, reference):
+        if raw and raw.get("split", {}).get("kind") == PAPER_SPLIT["kind"]:
+            break
+    else:
+        raw = own or {"model": {"name": model}}
     return {**raw, "dataset": dataset, "split": PAPER_SPLIT}
 
 

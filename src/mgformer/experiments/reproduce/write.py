@@ -12,6 +12,7 @@ from mgformer.experiments.tables import (
     Table,
     figure,
     measured,
+    p_shown,
     paired_tests,
 )
 from mgformer.ranking.evaluation import GROUPS
@@ -19,13 +20,12 @@ from mgformer.ranking.evaluation import GROUPS
 Runs = Mapping[str, Sequence[Run]]
 
 
-def quality_table(rows: Sequence[Row], runs: Runs, reference: str) -> Table:
-    """Return our figures beside the paper's, and p-values against one of the rows.
+def quality_table(rows: Sequence[Row], runs: Runs) -> Table:
+    """Return our figures beside the paper's, and p-values against another row.
 
     Args:
         rows: The lines of the table; those without runs are left out.
         runs: Name of a row → its runs, one for each seed.
-        reference: The row that the others are tested against, if it is among them.
     """
     columns = [
         "", "paper Recall@20 / NDCG@20", "Recall@20", "NDCG@20", "ratio", "p (NDCG@20)",
@@ -49,7 +49,7 @@ def quality_table(rows: Sequence[Row], runs: Runs, reference: str) -> Table:
                 stated,
                 *(figure(values) for values in ours),
                 ratio,
-                p_value(own, runs.get(reference, ())) if row.name != reference else NOTHING,
+                p_value(own, runs.get(row.against, ())) if row.name != row.against else NOTHING,
                 figure(measured(own, "valid", METRICS[-1])),
                 ", ".join(str(run.record["seed"]) for run in own),
                 ", ".join(str(run.record["epochs"] or NOTHING) for run in own),
@@ -66,8 +66,7 @@ def p_value(ours: Sequence[Run], theirs: Sequence[Run]) -> str:
     if not pairs:
         return NOTHING
     tests = paired_tests([run.per_user for run, _ in pairs], [run.per_user for _, run in pairs])
-    found = tests[METRICS[-1]].p_value
-    return f"{found:.1g}" if found else "< 1e-300"
+    return p_shown(tests[METRICS[-1]].p_value)
 
 
 def group_table(runs: Runs) -> Table:
@@ -97,8 +96,12 @@ def quality_chart(title: str, runs: Runs) -> str:
     return bar_chart(title, list(runs), {"NDCG@20": means})
 
 
-def provenance(runs: Runs, command: str) -> str:
+def provenance(rows: Sequence[Row], runs: Runs, command: str) -> str:
     """Say how the figures came about, and refuse to put together what cannot be compared."""
+    first, *others = dict.fromkeys(row.against for row in rows if row.name in runs)
+    against = f"against “{first}”" + "".join(
+        f", and of what starts from “{other}” against that" for other in others
+    )
     records = [run.record for own in runs.values() for run in own]
     prints = {record["fingerprint"] for record in records}
     protocols = {record["protocol"] for record in records}
@@ -110,8 +113,8 @@ def provenance(runs: Runs, command: str) -> str:
     commits = sorted({str(record["commit"]) for record in records})
     return (
         f"`{command}`\n\nData {prints.pop()}; {protocols.pop()}. Every seed has its own split;"
-        " figures are means ± deviations over seeds. p: paired t-test over test users, each"
-        f" averaged over the seeds. Commits: {', '.join(commits)}.\n"
+        f" figures are means ± deviations over seeds. p: paired t-test {against}, over test users,"
+        f" each averaged over the seeds. Commits: {', '.join(commits)}.\n"
     )
 
 
