@@ -1,11 +1,13 @@
 """mgformer reproduce: the tables and figures of the MGFormer paper, run again."""
 
+import os
 import shlex
 import sys
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 
+import torch
 import typer
 
 from mgformer.bundle import check_folder, write_whole
@@ -13,14 +15,17 @@ from mgformer.cli.console import err, out, print_json, print_table, working
 from mgformer.config import build_config
 from mgformer.data import catalog
 from mgformer.errors import BundleError, ConfigError
-from mgformer.experiments import paper
 from mgformer.experiments.reproduce import plan, write
 from mgformer.experiments.reproduce.plan import Row
 from mgformer.experiments.runs import Run
-from mgformer.experiments.tables import NOTHING, Table
-from mgformer.experiments.timing import epoch_times
+from mgformer.experiments.tables import Table
+from mgformer.experiments.timing import EpochTime, epoch_times
 from mgformer.experiments.variants import VARIANTS
+from mgformer.pipeline import commit
+from mgformer.version import __version__
 
+REFERENCE = "directau"
+"""Whose epoch the others are compared with."""
 TIMED = tuple(name for name in plan.PUBLISHED if name != "ultragcn")
 
 
@@ -57,8 +62,14 @@ def command(
     check_folder(place)
     if what is What.timing:
         with working():
-            table = _timing(dataset, only or TIMED)
-        _show(what, table, place, f"`{_command()}`\n", as_json)
+            times = _timing(dataset, only or TIMED)
+        _write_chart(what, place, write.timing_chart(dataset, times))
+        how = (
+            f"`{_command()}`\n\nMedians of interleaved rounds of steps, on a machine with"
+            f" {os.cpu_count()} cores, {torch.get_num_threads()} of them used, torch"
+            f" {torch.__version__}; commit {commit() or __version__}.\n"
+        )
+        _show(what, write.timing_table(dataset, times, REFERENCE), place, how, as_json)
         return
     rows = _rows(what, dataset, only)
     with working():
@@ -70,7 +81,7 @@ def command(
         table, chart = write.group_table(runs), write.group_chart(dataset, runs)
     else:
         table, chart = write.quality_table(rows, runs), write.quality_chart(title, runs)
-    write_whole(place / f"{what}.svg", chart)
+    _write_chart(what, place, chart)
     _show(what, table, place, write.provenance(rows, runs, _command()), as_json, runs)
 
 
@@ -81,28 +92,19 @@ def _rows(what: What, dataset: str, wanted: Sequence[str]) -> list[Row]:
     return plan.table2_rows(dataset, wanted or models)
 
 
-def _timing(dataset: str, models: Sequence[str]) -> Table:
-    reference = "directau"
-    if reference not in models:
-        raise ConfigError(f"timing compares with {reference}: add it to --only")
+def _timing(dataset: str, models: Sequence[str]) -> dict[str, EpochTime]:
+    if REFERENCE not in models:
+        raise ConfigError(f"timing compares with {REFERENCE}: add it to --only")
     configs = {
         name: build_config(plan.with_paper_split(dataset, name), name)
         for name in plan.known(models, TIMED, "model")
     }
-    times = epoch_times(configs, reference)
-    stated = paper.EPOCH_SECONDS if dataset == plan.REFERENCE else {}
-    rows = [
-        [
-            name,
-            f"{stated[name]:.1f}" if name in stated else NOTHING,
-            f"{stated[name] / stated[reference]:.2f}" if name in stated else NOTHING,
-            f"{time.seconds:.1f}",
-            f"{time.ratio:.2f}",
-        ]
-        for name, time in times.items()
-    ]
-    columns = ["", "paper s / epoch", "paper ratio", "s / epoch", f"ratio to {reference}"]
-    return Table(columns, rows)
+    return epoch_times(configs, REFERENCE)
+
+
+def _write_chart(what: What, place: Path, chart: str) -> None:
+    place.mkdir(parents=True, exist_ok=True)
+    write_whole(place / f"{what}.svg", chart)
 
 
 def _show(

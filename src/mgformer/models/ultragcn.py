@@ -39,7 +39,6 @@ from mgformer.graph.bipartite import Graph
 from mgformer.graph.products import product_blocks, top_per_row
 from mgformer.models.base import ModelConfig, TrainableModel
 from mgformer.models.space import Choice, Float, Int, Space
-from mgformer.nn.propagation import places_of
 from mgformer.nn.tables import drawn_table
 from mgformer.ranking.scorers import DotScorer
 
@@ -136,9 +135,11 @@ class UltraGCN(TrainableModel):
 
     def scores(self, users: Tensor, items: Tensor) -> Tensor:
         """Return the scores [B, c] of users' rows [B, d] and items [B, c]."""
-        if min(self.num_items, items.numel()) <= CHEAP_PRODUCTS * items.shape[1]:
-            distinct, (places,) = places_of(items)
-            return (users @ self.rows(self.num_users + distinct).T).gather(1, places)
+        if self.num_items <= CHEAP_PRODUCTS * items.shape[1]:
+            drawn = torch.zeros(self.num_items, dtype=torch.bool)
+            drawn[items.flatten()] = True
+            places = (drawn.cumsum(0) - 1)[items]
+            return (users @ self.rows(self.num_users + drawn.nonzero()[:, 0]).T).gather(1, places)
         return (self.rows(self.num_users + items) @ users[:, :, None]).squeeze(2)
 
     def rows(self, nodes: Tensor) -> Tensor:

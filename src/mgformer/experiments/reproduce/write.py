@@ -3,8 +3,9 @@
 from collections.abc import Mapping, Sequence
 
 from mgformer.errors import DataError
+from mgformer.experiments import paper
 from mgformer.experiments.reproduce.chart import bar_chart
-from mgformer.experiments.reproduce.plan import Row
+from mgformer.experiments.reproduce.plan import REFERENCE, Row
 from mgformer.experiments.runs import Run
 from mgformer.experiments.tables import (
     METRICS,
@@ -15,6 +16,7 @@ from mgformer.experiments.tables import (
     p_shown,
     paired_tests,
 )
+from mgformer.experiments.timing import EpochTime
 from mgformer.ranking.evaluation import GROUPS
 
 Runs = Mapping[str, Sequence[Run]]
@@ -94,6 +96,29 @@ def quality_chart(title: str, runs: Runs) -> str:
         if (values := measured(own, "test", METRICS[-1]))
     ]
     return bar_chart(title, list(runs), {"NDCG@20": means})
+
+
+def timing_table(dataset: str, times: Mapping[str, EpochTime], reference: str) -> Table:
+    """Return epoch times beside the paper's, and their ratios to one of the models."""
+    stated = paper.EPOCH_SECONDS if dataset == REFERENCE else {}
+    rows = [
+        [
+            name,
+            f"{stated[name]:.1f}" if name in stated else NOTHING,
+            f"{stated[name] / stated[reference]:.2f}" if name in stated else NOTHING,
+            f"{time.seconds:.1f}",
+            f"{time.ratio:.2f}",
+        ]
+        for name, time in times.items()
+    ]
+    columns = ["", "paper s / epoch", "paper ratio", "s / epoch", f"ratio to {reference}"]
+    return Table(columns, rows)
+
+
+def timing_chart(dataset: str, times: Mapping[str, EpochTime]) -> str:
+    """Return the same as a picture."""
+    seconds = [time.seconds for time in times.values()]
+    return bar_chart(f"Seconds of an epoch, {dataset}", list(times), {"ours": seconds}, digits=1)
 
 
 def provenance(rows: Sequence[Row], runs: Runs, command: str) -> str:
