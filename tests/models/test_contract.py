@@ -14,6 +14,7 @@ from mgformer.graph.bipartite import Graph
 from mgformer.models import MODELS
 from mgformer.models.base import TrainableModel
 from mgformer.ranking.scorers import HistoryScorer
+from mgformer.training import loop
 from mgformer.training.loop import fit
 from mgformer.training.options import TrainConfig
 
@@ -33,7 +34,15 @@ FITTING = {
 # below zero, and unpopular ones farthest; a new user is solved for with all of them at zero.
 FOLDING = {"gformer": {"uniformity_weight": 0.0}, "ultragcn": {"negative_weight": 0.25}}
 
-everywhere = pytest.mark.parametrize("name", MODELS)
+# Options that make another model of one.
+OTHERS = {
+    "sgl, nodes": ("sgl", {"view": "nodes"}),
+    "sgl, walk": ("sgl", {"view": "walk"}),
+    "simgcl, one pass": ("simgcl", {"passes": "one"}),
+    "directau, free": ("directau", {"encoder": "mf"}),
+    "gotnet, k-means": ("gotnet", {"clustering": "kmeans"}),
+}
+everywhere = pytest.mark.parametrize("name", [*MODELS, *OTHERS])
 
 
 # The same for models trained by gradient descent, and fewer epochs: contracts, not quality.
@@ -46,9 +55,22 @@ def pairs_of(graph):
     return Interactions.from_numbers(*ids, rows.astype(np.int32), columns.astype(np.int32))
 
 
+def model_of(name, graph, rng, **options):
+    name, given = OTHERS.get(name, (name, {}))
+    return MODELS[name](MODELS[name].Config(**given, **options), graph, rng)
+
+
+def options_of(table, name):
+    return table.get(name, table.get(OTHERS.get(name, (name,))[0], {}))
+
+
+def is_trained(name):
+    return issubclass(MODELS[OTHERS.get(name, (name,))[0]], TrainableModel)
+
+
 def build(name, graph, seed=0, **options):
     rng = np.random.default_rng(seed)
-    model = MODELS[name](MODELS[name].Config(**options), graph, rng)
+    model = model_of(name, graph, rng, **options)
     if isinstance(model, TrainableModel):
         fit(model, pairs_of(graph), TRAINING, rng)
     return model.scorer()
@@ -94,7 +116,7 @@ def test_learns_the_checkerboard(name):
     if name == "popularity":
         pytest.skip("all items are equally popular: popularity cannot tell them apart")
     graph = checkerboard()
-    scores = scores_of(build(name, graph, **FITTING.get(name, {}))).numpy()
+    scores = scores_of(build(name, graph, **options_of(FITTING, name))).numpy()
     scores[graph.interactions.toarray() > 0] = -np.inf
     np.testing.assert_array_equal(scores.argmax(axis=1), np.arange(20))
     runner_up = np.sort(scores, axis=1)[:, -2]
@@ -110,13 +132,13 @@ def test_same_seed_same_bits(name, random_graph):
 @everywhere
 def test_fold_in_of_a_training_history(name, random_graph):
     graph = random_graph(33, 20)
-    scorer = build(name, graph, **FOLDING.get(name, {}))
+    scorer = build(name, graph, **options_of(FOLDING, name))
     users = torch.tensor([3, 17, 4])
     folded = scores_of(scorer.fold_in(graph.interactions[users.numpy()]))
     trained = scorer.scores(users)
     if name == "popularity":  # a new user's scores are popularity too, on another scale
         folded = folded * (trained.sum(1) / folded.sum(1))[:, None]
-    if issubclass(MODELS[name], TrainableModel):
+    if is_trained(name):
         # Solved for, not trained: not the same embedding, but one that ranks alike.
         for one, other in zip(folded.numpy(), trained.numpy(), strict=True):
             assert np.corrcoef(one, other)[0, 1] > 0.8
@@ -125,28 +147,26 @@ def test_fold_in_of_a_training_history(name, random_graph):
     torch.testing.assert_close(folded, trained, rtol=0, atol=0 if exact else 1e-4)
 
 
-@everywhere
+@pytest.mark.parametrize("name", MODELS)
 def test_unknown_options_are_refused(name):
     with pytest.raises(ValidationError):
         MODELS[name].Config(no_such_option=1)
 
 
-@everywhere
+@pytest.mark.parametrize("name", MODELS)
 def test_every_option_is_described(name):
     fields = MODELS[name].Config.model_fields
     assert all(field.description for field in fields.values())
 
 
-trained = pytest.mark.parametrize(
-    "name", [name for name, model in MODELS.items() if issubclass(model, TrainableModel)]
-)
+trained = pytest.mark.parametrize("name", [name for name in [*MODELS, *OTHERS] if is_trained(name)])
 
 
 @trained
 def test_every_parameter_receives_a_gradient(name, random_graph):
     graph = random_graph(33, 20, isolated=False)
     rng = np.random.default_rng(0)
-    model = MODELS[name](MODELS[name].Config(), graph, rng)
+    model = model_of(name, graph, rng)
     model.on_epoch(rng)
     users, items = graph.interactions.nonzero()
     batch = Batch(torch.from_numpy(users).long(), torch.from_numpy(items).long())
@@ -164,7 +184,7 @@ def test_two_steps_of_the_loop_are_two_steps_by_hand(name, random_graph):
     models, sources = [], []
     for _ in range(2):
         sources.append(np.random.default_rng(5))
-        models.append(MODELS[name](MODELS[name].Config(), graph, sources[-1]))
+        models.append(model_of(name, graph, sources[-1]))
     fit(models[0], pairs, options, sources[0])
     shuffling, seeding = sources[1].spawn(2)
     generator = torch.Generator().manual_seed(int(seeding.integers(2**63)))
@@ -180,4 +200,22 @@ def test_two_steps_of_the_loop_are_two_steps_by_hand(name, random_graph):
         models[1].loss(Batch(users, items), generator).backward()
         optimizer.step()
     for one, other in zip(*(model.parameters() for model in models), strict=True):
+        assert torch.equal(one, other)
+
+
+@trained
+def test_a_training_that_goes_on_ends_as_if_it_had_never_stopped(name, random_graph, monkeypatch):
+    """Views, anchors and centroids that are drawn on the way included."""
+    graph = random_graph(12, 10)
+    pairs, options = pairs_of(graph), TrainConfig(epochs=4, batch_size=16, lr=1e-2)
+    monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", 0.0)
+    saved, ends = [], []
+    for start in (None, 1):
+        rng = np.random.default_rng(5)
+        model = model_of(name, graph, rng)
+        begin = None if start is None else saved[start]
+        fit(model, pairs, options, rng, save=saved.append, start=begin)
+        ends.append(model)
+    assert len(saved) == 4 + 2
+    for one, other in zip(*(model.parameters() for model in ends), strict=True):
         assert torch.equal(one, other)

@@ -76,7 +76,7 @@ class DirectAU(TrainableModel):
 
     def scorer(self) -> DotScorer:
         with torch.no_grad():
-            z = self.encode()
+            z = self.encode().detach()  # which is the table itself with `mf`
         return DotScorer(z[: self.num_users].clone(), z[self.num_users :].clone())
 
     def tables(self) -> list[nn.Parameter]:
