@@ -29,7 +29,7 @@ PUBLISHED = {
     "gowalla/gfcf-paper": (0.1849, 0.1518, "GF-CF paper"),
     "yelp2018/mgformer-lightgcn": (0.0723, 0.0604, "XSimGCL, the best published"),
     "gowalla/mgformer-lightgcn": (0.1920, 0.1597, "BSPM, the best published"),
-    "yelp2018/directau": (0.0695, 0.0583, "SELFRec"),
+    "yelp2018/directau-lightgcn": (0.0695, 0.0583, "SELFRec"),
     "yelp2018/simgcl": (0.0721, 0.0601, "SELFRec"),
     "yelp2018/simgcl-onepass": (0.0723, 0.0604, "SELFRec"),
     "yelp2018/sgl": (0.0675, 0.0555, "SGL paper"),

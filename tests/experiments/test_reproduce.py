@@ -38,17 +38,17 @@ def test_the_paper_has_a_row_for_each_of_its_figures():
 
 def test_options_are_those_of_a_preset_with_the_paper_split():
     beauty = plan.with_paper_split("amazon-beauty", "directau")
-    # The preset of yelp2018 is for a split of its own, and Alibaba has none.
-    assert preset("yelp2018", "directau")["model"] != beauty["model"]
+    # The preset of gowalla is for another split, and Alibaba has none.
+    assert preset("gowalla", "directau")["model"] != beauty["model"]
     assert preset("alibaba", "directau") is None
-    for dataset in ("yelp2018", "alibaba"):
+    for dataset in ("gowalla", "alibaba"):
         lent = plan.with_paper_split(dataset, "directau")
         assert (lent["model"], lent["train"]) == (beauty["model"], beauty["train"])
     own = plan.with_paper_split("yelp2018", "mgformer")
     assert own["train"] == preset("yelp2018", "mgformer")["train"]
     # What Beauty has no preset of has the dataset's own, whatever its split, or the defaults.
-    ease = plan.with_paper_split("yelp2018", "ease")
-    assert ease["model"] == preset("yelp2018", "ease")["model"]
+    own = plan.with_paper_split("gowalla", "gfcf-paper")
+    assert own["model"] == preset("gowalla", "gfcf-paper")["model"]
     assert plan.with_paper_split("alibaba", "popularity")["model"] == {"name": "popularity"}
 
 
