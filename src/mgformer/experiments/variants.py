@@ -23,6 +23,7 @@ VARIANTS: dict[str, list[str]] = {
     "8 neighbours": ["model.num_neighbors=8"],
     "four heads of different sharpness": ["model.num_heads=4"],
     "two layers": ["model.num_layers=2", "model.num_neighbors=16"],
+    "only the rows of a step updated": ["train.optimizer=rows"],
     "encodings of R": ["model.normalized=false"],
     "encodings only for attention": ["model.rank=0", "model.neighbor_rank=128"],
     "encodings of rank 256": ["model.rank=256"],
