@@ -14,6 +14,7 @@ from fastapi.testclient import TestClient
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mgformer.data.ids import Ids
 from mgformer.errors import BundleError
 from mgformer.recommender import Recommender
 from mgformer.serving import engine as engine_module
@@ -219,6 +220,24 @@ def test_bad_requests_are_told_what_is_wrong(body, status, message, client: Test
     assert answered.status_code == status, answered.text
     assert message in answered.json()["error"]
     assert client.get("/healthz").status_code == 200
+
+
+def test_ids_that_may_be_meant_are_looked_for_once_and_keep_nobody_waiting(
+    client: TestClient, monkeypatch
+):
+    looked_for = []
+
+    def closest(ids, wanted):
+        with pytest.raises(RuntimeError, match="no running event loop"):
+            asyncio.get_running_loop()
+        looked_for.append(wanted)
+        return ["somebody"]
+
+    monkeypatch.setattr(Ids, "closest", closest)
+    answered = client.post("/recommend/batch", json={"users": [f"nobody-{n}" for n in range(64)]})
+    assert answered.status_code == 404
+    assert answered.json()["error"].endswith("training data; did you mean somebody?")
+    assert looked_for == ["nobody-0"]
 
 
 def test_a_body_without_a_length_is_bounded_too(client: TestClient):

@@ -1,5 +1,6 @@
 """What went wrong, in one line; a fault of ours is logged and not shown."""
 
+import asyncio
 import logging
 from typing import Any
 
@@ -45,9 +46,14 @@ def handle_failures(app: FastAPI) -> None:
     def failure(status: int, message: str, **headers: str) -> JSONResponse:
         return JSONResponse({"error": message}, status, headers=headers)
 
+    @app.exception_handler(UnknownIdError)
+    async def unknown(request: Request, error: UnknownIdError) -> Response:
+        # Its message looks for ids that may have been meant; others need not wait for that.
+        return failure(404, await asyncio.to_thread(str, error))
+
     @app.exception_handler(MgformerError)
-    async def unknown(request: Request, error: MgformerError) -> Response:
-        return failure(404 if isinstance(error, UnknownIdError) else 422, str(error))
+    async def wrong(request: Request, error: MgformerError) -> Response:
+        return failure(422, str(error))
 
     @app.exception_handler(Overloaded)
     async def overloaded(request: Request, error: Overloaded) -> Response:
