@@ -62,6 +62,18 @@ def test_writing_again_replaces_and_leaves_nothing_behind(trained: Bundle, saved
     assert {path.name for path in saved.iterdir()} == {*names, MANIFEST, "notes.txt"}
 
 
+def test_pairs_do_not_change_when_their_file_is_written_over(saved: Path) -> None:
+    loaded = load_bundle(saved)
+    parts = [getattr(loaded, name) for name in ("train", "valid", "test")]
+    expected = [part.indices.copy() for part in parts]
+    pairs = one_of(saved, "pairs")
+    with pairs.open("rb+") as stream:  # as cp does, which leaves no copy of the file behind
+        stream.write(bytes(pairs.stat().st_size))
+    for part, own in zip(parts, expected, strict=True):
+        np.testing.assert_array_equal(part.indices, own)
+    assert expected[0].any()
+
+
 @pytest.mark.parametrize("step", ["_write_tensors", "_write_table", "write_whole"])
 def test_a_crash_while_writing_leaves_the_old_bundle(
     step: str, saved: Path, monkeypatch: pytest.MonkeyPatch

@@ -130,7 +130,10 @@ def load_bundle(folder: Path) -> Bundle:
     with phase("loading", None):
         try:
             paths = {name: _checked(folder, file) for name, file in manifest["files"].items()}
-            pairs = safetensors.torch.load_file(paths["pairs"])
+            # Mapped files must not be written over. Models of the same data share this one by name:
+            # it is copied, so that another of them may be copied into the folder.
+            mapped = safetensors.torch.load_file(paths["pairs"])
+            pairs = {name: tensor.clone() for name, tensor in mapped.items()}
             users, items = (pl.read_parquet(paths[name]) for name in ("users", "items"))
             scorer = _unpack_scorer(
                 manifest["scorer"], safetensors.torch.load_file(paths["scorer"])
