@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 import threading
 from collections import Counter
 from dataclasses import asdict
@@ -21,7 +22,9 @@ from mgformer.serving import engine as engine_module
 from mgformer.serving import search
 from mgformer.serving.app import create_app
 from mgformer.serving.engine import Engine, Overloaded
-from mgformer.serving.limits import Limits
+from mgformer.serving.limits import Gate, Limits
+from mgformer.serving.logs import JsonLines
+from mgformer.serving.metrics import Metrics
 from mgformer.serving.questions import Question, answer_all
 from mgformer.serving.schemas import ANSWER
 from tests.test_cli import succeed
@@ -281,12 +284,34 @@ def test_a_fault_of_ours_is_logged_and_not_shown(run: Path, monkeypatch, caplog)
         raise ZeroDivisionError("inner workings")
 
     monkeypatch.setattr(search, "find_items", broken)
-    app = create_app(run, watch=False)
-    with TestClient(app, raise_server_exceptions=False) as client:
-        answered = client.get("/items")
+    with TestClient(create_app(run, watch=False)) as client, caplog.at_level(logging.INFO):
+        answered = client.get("/items", headers={"X-Request-ID": "abc"})
         assert answered.status_code == 500
         assert answered.json() == {"error": "a fault of the service; it has been logged"}
+        assert answered.headers["x-request-id"] == "abc"
         assert client.get("/healthz").status_code == 200
+        assert 'path="/items",status="500"} 1' in client.get("/metrics").text
+    logged = [record for record in caplog.records if getattr(record, "request_id", "") == "abc"]
+    fault, request = [json.loads(JsonLines().format(record)) for record in logged]
+    assert (fault["level"], fault["message"], fault["request_id"]) == ("error", "fault", "abc")
+    assert "ZeroDivisionError: inner workings" in fault["error"]
+    assert (request["message"], request["status"]) == ("request", 500)
+
+
+def test_a_fault_in_the_middle_of_an_answer_is_logged(caplog):
+    async def broken(scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        raise ZeroDivisionError("inner workings")
+
+    sent = []
+
+    async def send(message):
+        sent.append(message["type"])
+
+    gate = Gate(broken, limits=Limits(), metrics=Metrics(), api_key=None)
+    scope = {"type": "http", "method": "GET", "path": "/items", "headers": []}
+    asyncio.run(gate(scope, None, send))
+    assert sent == ["http.response.start"]
     assert "inner workings" in caplog.text
 
 

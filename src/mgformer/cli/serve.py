@@ -27,6 +27,7 @@ def command(
         import uvicorn
 
         from mgformer.serving import worker
+        from mgformer.serving.logs import LOGGING
     except ImportError:
         raise ConfigError("serving needs an extra: pip install 'mgformer[serve]'") from None
     with working():
@@ -41,7 +42,7 @@ def command(
         port=port,
         workers=workers,
         factory=True,
-        log_level="warning",
+        log_config=LOGGING,
         access_log=False,
         timeout_graceful_shutdown=10,
     )

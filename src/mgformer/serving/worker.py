@@ -1,7 +1,6 @@
 """One process of the service: what it serves is told by the environment."""
 
 import gc
-import logging
 import os
 from pathlib import Path
 
@@ -10,20 +9,13 @@ from fastapi import FastAPI
 from threadpoolctl import threadpool_limits
 
 from mgformer.serving.app import create_app
-from mgformer.serving.limits import JsonLines, Limits
+from mgformer.serving.limits import Limits
 
 RUN, KEY, LIMITS = "MGFORMER_SERVE_RUN", "MGFORMER_API_KEY", "MGFORMER_SERVE_LIMITS"
 
 
 def app() -> FastAPI:
     """Return the service that the environment describes."""
-    log = logging.getLogger("mgformer.serving")
-    if not log.handlers:
-        handler = logging.StreamHandler()
-        handler.setFormatter(JsonLines())
-        log.addHandler(handler)
-        log.setLevel(logging.INFO)
-        log.propagate = False
     # A request is small: threads cost more than they save.
     torch.set_num_threads(1)
     threadpool_limits(1)
