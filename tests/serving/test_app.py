@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from mgformer.data.ids import Ids
 from mgformer.errors import BundleError
 from mgformer.recommender import Recommender
+from mgformer.serving import app as app_module
 from mgformer.serving import engine as engine_module
 from mgformer.serving import search
 from mgformer.serving.app import create_app
@@ -26,7 +27,7 @@ from mgformer.serving.limits import Gate, Limits
 from mgformer.serving.logs import JsonLines
 from mgformer.serving.metrics import Metrics
 from mgformer.serving.questions import Question, answer_all
-from mgformer.serving.schemas import ANSWER
+from mgformer.serving.schemas import ANSWER, many_as_json
 from tests.test_cli import succeed
 
 
@@ -176,8 +177,21 @@ def test_items_and_users_are_found(recommender: Recommender, client: TestClient)
     user = recommender.bundle.users.values[5]
     assert user in client.get("/users", params={"q": user[:4].upper(), "limit": 200}).json()
     assert client.get("/users", params={"q": user, "limit": 1}).json() == [user]
+
+
+def test_what_a_user_has_is_counted_and_told_up_to_a_limit(
+    recommender: Recommender, client: TestClient
+):
+    user = recommender.bundle.users.values[5]
+    items = recommender.items_of(5)["item"].to_list()
+    assert len(items) > 2
     own = client.get(f"/users/{user}").json()
-    assert [row["item"] for row in own["items"]] == recommender.items_of(5)["item"].to_list()
+    assert (own["user"], own["total"]) == (user, len(items))
+    assert [row["item"] for row in own["items"]] == items
+    own = client.get(f"/users/{user}", params={"limit": 2}).json()
+    assert own["total"] == len(items)
+    assert [row["item"] for row in own["items"]] == items[:2]
+    assert client.get(f"/users/{user}", params={"limit": 1_001}).status_code == 422
 
 
 def test_the_model_says_what_it_is(recommender: Recommender, client: TestClient):
@@ -277,6 +291,28 @@ def test_limits_are_those_given(run: Path):
         assert client.post("/recommend", json={"history": [], "k": 3}).status_code == 200
         assert client.post("/recommend/batch", json={"users": ["a"] * 3}).status_code == 422
         assert client.post("/recommend", json={"history": ["x" * 100] * 3}).status_code == 413
+
+
+def test_users_times_k_is_bounded(run: Path):
+    with TestClient(create_app(run, limits=Limits(batch_items=6), watch=False)) as client:
+        body = {"users": ["bella-787", "amir-186"]}
+        assert len(client.post("/recommend/batch", json={**body, "k": 3}).json()) == 2
+        answered = client.post("/recommend/batch", json={**body, "k": 4})
+        assert answered.status_code == 422
+        assert answered.json() == {
+            "error": "2 users × 4 items are more than 6; ask for fewer at a time"
+        }
+
+
+def test_long_answers_are_encoded_while_others_are_heard(client: TestClient, monkeypatch):
+    def encode(answers) -> bytes:
+        with pytest.raises(RuntimeError, match="no running event loop"):
+            asyncio.get_running_loop()
+        return many_as_json(answers)
+
+    monkeypatch.setattr(app_module, "many_as_json", encode)
+    answered = client.post("/recommend/batch", json={"users": ["bella-787"] * 2, "k": 3})
+    assert [len(answer["items"]) for answer in answered.json()] == [3, 3]
 
 
 def test_a_fault_of_ours_is_logged_and_not_shown(run: Path, monkeypatch, caplog):

@@ -165,6 +165,17 @@ def test_many_items_of_a_user_unfold(browser: Browser, service: str) -> None:
     assert browser.run("return document.activeElement.closest('li').matches(':nth-child(13)')")
 
 
+def test_of_very_many_items_the_first_are_shown(browser: Browser, tmp_path: Path) -> None:
+    pairs = [("all", item) for item in range(1_010)] + [("some", item) for item in range(20)]
+    table = pl.DataFrame(pairs, schema=["user", "item"], orient="row")
+    Recommender.fit(table, "popularity").save(tmp_path / "run")
+    with serving(tmp_path / "run") as address:
+        browser.open(f"{address}#users?user=all")
+        browser.sees("#has-title", "has 1,010 items")
+        browser.click("#has-more", "Show the first 1,000")
+        assert len(browser.texts("#has li")) == 1_000
+
+
 def test_a_history_is_built_and_taken_apart_and_the_list_follows(
     browser: Browser, service: str
 ) -> None:

@@ -32,6 +32,8 @@ class Limits:
     body_bytes: int = 1_000_000
     k: int = 1_000
     batch_users: int = 1_000
+    batch_items: int = 50_000
+    """Recommendations of a batch, of all its users together."""
     history_items: int = 1_000
     candidates: int = 10_000
 
