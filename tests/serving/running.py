@@ -1,15 +1,25 @@
-"""The service over real sockets, in a thread."""
+"""The service over real sockets."""
 
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import uvicorn
 
 from mgformer.serving.app import create_app
+
+PATIENCE = 60
+
+
+def eventually(condition: Callable[[], object]) -> None:
+    """Wait for what other threads or processes do."""
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < end, "it did not come"
+        time.sleep(0.01)
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from fastapi.testclient import TestClient
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mgformer.bundle import write_whole
 from mgformer.data.ids import Ids
 from mgformer.errors import BundleError
 from mgformer.recommender import Recommender
@@ -28,6 +29,7 @@ from mgformer.serving.logs import JsonLines
 from mgformer.serving.metrics import Metrics
 from mgformer.serving.questions import Question, answer_all
 from mgformer.serving.schemas import ANSWER, many_as_json
+from tests.serving.running import eventually
 from tests.test_cli import succeed
 
 
@@ -415,6 +417,47 @@ def test_a_new_bundle_is_taken_up_and_a_broken_one_is_not(tmp_path: Path):
         text = client.get("/metrics").text
         for result in ("loaded", "unchanged", "failed"):
             assert f'mgformer_reloads_total{{result="{result}"}} 1' in text
+
+
+def test_the_folder_is_watched_and_what_cannot_be_used_is_read_once(
+    tmp_path: Path, monkeypatch, caplog
+):
+    folder = tmp_path / "run"
+    Recommender.fit("demo", "itemknn").save(folder)
+    looks, has_news = Counter(), Engine.has_news
+
+    async def counted(engine: Engine) -> bool:
+        news = await has_news(engine)
+        looks[news] += 1
+        return news
+
+    monkeypatch.setattr(Engine, "has_news", counted)
+    monkeypatch.setattr(app_module, "WATCH_SECONDS", 0.01)
+    with TestClient(create_app(folder)) as client:
+
+        def rests() -> None:
+            seen = looks[False]
+            eventually(lambda: looks[False] >= seen + 5)
+
+        rests()
+        (folder / "bundle.json").touch()  # the same bundle, which is no reload
+        eventually(lambda: looks[True] == 1)
+        assert "mgformer_reloads_total{" not in client.get("/metrics").text
+        write_whole(folder / "bundle.json", "{")
+        eventually(lambda: caplog.records)
+        rests()
+        assert [r.message.partition(":")[0] for r in caplog.records] == [
+            "the new bundle cannot be used, the old one stays"
+        ]
+        assert "damaged" in client.post("/admin/reload").json()["error"]  # asked for, it is read
+        (folder / "notes.txt").write_text("no part of the bundle")
+        rests()
+        assert 'mgformer_reloads_total{result="failed"} 2' in client.get("/metrics").text
+        Recommender.fit("demo", "ease").save(folder)
+        eventually(lambda: client.get("/model").json()["model"] == "ease")
+        text = client.get("/metrics").text
+        assert 'mgformer_reloads_total{result="loaded"} 1' in text
+        assert 'result="unchanged"' not in text
 
 
 def rounded(value):

@@ -70,7 +70,7 @@ def create_app(
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        tasks = [asyncio.create_task(_watch(reload))] if watch else []
+        tasks = [asyncio.create_task(_watch(follow))] if watch else []
         loop = asyncio.get_running_loop()
         with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
             # Signals can be had in the main thread of Unix only.
@@ -80,14 +80,20 @@ def create_app(
             task.cancel()
         engine.close()
 
-    async def reload() -> bool:
+    async def reload(*, asked: bool = True) -> bool:
         try:
             changed = await engine.reload()
-        except MgformerError:
+        except Exception:
             metrics.reloads["failed"] += 1
             raise
-        metrics.reloads["loaded" if changed else "unchanged"] += 1
+        if changed or asked:
+            metrics.reloads["loaded" if changed else "unchanged"] += 1
         return changed
+
+    async def follow() -> None:
+        # What cannot be used is not read again, and reported again, until something is done to it.
+        if await engine.has_news():
+            await reload(asked=False)
 
     app = FastAPI(
         title="mgformer",
@@ -274,10 +280,10 @@ def _json(body: bytes) -> Response:
     return Response(body, media_type="application/json")
 
 
-async def _watch(reload: Callable[[], Any]) -> None:
+async def _watch(follow: Callable[[], Any]) -> None:
     while True:
         await asyncio.sleep(WATCH_SECONDS)
-        await _quietly(reload)
+        await _quietly(follow)
 
 
 async def _quietly(reload: Callable[[], Any]) -> None:
