@@ -45,4 +45,7 @@ def command(
         log_config=LOGGING,
         access_log=False,
         timeout_graceful_shutdown=10,
+        # A worker is silent while it imports, and not ready before it has loaded: one that takes
+        # its time is not dead. But for as long may one that is dead be taken for slow.
+        timeout_worker_healthcheck=30,
     )
