@@ -9,7 +9,8 @@ from pathlib import Path
 
 import uvicorn
 
-from mgformer.serving.app import create_app
+from mgformer.serving.app import DEFAULT_LIMITS, create_app
+from mgformer.serving.limits import Limits
 
 PATIENCE = 60
 
@@ -23,11 +24,13 @@ def eventually(condition: Callable[[], object]) -> None:
 
 
 @contextmanager
-def serving(folder: Path, api_key: str | None = None) -> Iterator[str]:
+def serving(
+    folder: Path, *, api_key: str | None = None, limits: Limits = DEFAULT_LIMITS
+) -> Iterator[str]:
     """Run the service on a free port of this host."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        app = create_app(folder, api_key=api_key, watch=False)
+        app = create_app(folder, api_key=api_key, limits=limits, watch=False)
         server = uvicorn.Server(uvicorn.Config(app, log_level="error"))
         thread = threading.Thread(target=server.run, args=([free],))
         thread.start()

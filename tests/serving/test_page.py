@@ -12,6 +12,7 @@ import pytest
 
 from mgformer.recommender import Recommender
 from mgformer.serving.app import PAGE
+from mgformer.serving.limits import Limits
 from tests.serving.running import serving
 
 webdriver = pytest.importorskip("selenium.webdriver")
@@ -290,6 +291,52 @@ def test_a_link_shows_names_and_says_which_items_are_unknown(
     browser.open(f"{service}#history?have=gone-1")
     browser.sees("#history .status", "The model knows no item of the history, so these are")
     assert len(browser.ranked("history")) == 20
+
+
+def test_names_are_learned_however_short_lists_must_be(browser: Browser, bundle: Path) -> None:
+    items = [f"{kind}-{number:02}" for kind in ("jazz", "sailing") for number in range(1, 13)]
+    with serving(bundle, limits=Limits(k=5)) as address:
+        browser.open(f"{address}#history?{'&'.join(f'have={item}' for item in items)}")
+        browser.until(lambda: browser.texts("#have .id") == items)  # an id stands beside a name
+        assert len(browser.ranked("history")) == 5
+
+
+def test_names_of_ids_written_in_another_way_are_asked_for_in_vain_but_once(
+    browser: Browser, tmp_path: Path
+) -> None:
+    pairs = [(user, (user + step) % 6) for user in range(12) for step in range(4)]
+    table = pl.DataFrame(pairs, schema=["user", "item"], orient="row")
+    Recommender.fit(table, "ease").save(tmp_path / "run")
+    with serving(tmp_path / "run") as address:
+        browser.open(f"{address}#history?have=03")
+        browser.sees("#history .status", "by the items in the history")
+        browser.ranked("history")
+        assert browser.texts("#have .name") == ["03"]
+
+
+def test_an_item_that_was_left_does_not_take_the_title(browser: Browser, service: str) -> None:
+    browser.open(f"{service}#model")
+    browser.sees("#facts", "ease")
+    browser.run(
+        """
+        const real = window.fetch;
+        window.fetch = async (path, options) => {
+          const answer = await real(path, options);
+          if (path !== "similar") return answer;
+          await new Promise((resolve) => (window.release = resolve));
+          return answer;
+        };
+        location.hash = "#item?item=sailing-02";
+        """
+    )
+    browser.until(lambda: browser.run("return window.release !== undefined"))
+    browser.click("nav a", "Model")
+    browser.until(lambda: browser.driver.title == "Model · mgformer")
+    browser.run("window.release()")
+    browser.until(lambda: browser.run("return document.querySelector('#similar li') !== null"))
+    assert browser.driver.title == "Model · mgformer"
+    browser.driver.back()
+    browser.until(lambda: browser.driver.title == "Regatta Sea Chart · mgformer")
 
 
 def test_similar_items_from_anywhere_and_back(browser: Browser, service: str) -> None:

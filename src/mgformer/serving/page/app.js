@@ -194,7 +194,8 @@ const loadItem = loading($("#item"), async (signal, item) => {
 function showTitle(item, ...more) {
   $("#item-title").textContent = nameOf(item);
   $("#item-line").replaceChildren(...[idTag(item), ...more].filter(Boolean));
-  document.title = `${nameOf(item)} · mgformer`;
+  // The name may come when another view is shown.
+  if (state.view === "item" && state.item === item) document.title = `${nameOf(item)} · mgformer`;
 }
 
 // The model card.
