@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from mgformer import bundle as bundle_module
-from mgformer.bundle import MANIFEST, Bundle, load_bundle, save_bundle
+from mgformer.bundle import MANIFEST, Bundle, load_bundle, save_bundle, stamp_of
 from mgformer.config import build_config
 from mgformer.errors import BundleError
 from mgformer.models import MODELS
@@ -60,6 +60,33 @@ def test_writing_again_replaces_and_leaves_nothing_behind(trained: Bundle, saved
     assert load_bundle(saved).record["model"] == "popularity"
     names = {file["name"] for file in json.loads((saved / MANIFEST).read_text())["files"].values()}
     assert {path.name for path in saved.iterdir()} == {*names, MANIFEST, "notes.txt"}
+
+
+def test_a_stamp_tells_of_any_change_to_the_bundle_and_of_no_other(saved: Path) -> None:
+    stamps = [stamp_of(saved)]
+    (saved / "notes.txt").write_text("mine")
+    (saved / ".scorer.1.tmp").write_text("a draft")
+    assert stamp_of(saved) == stamps[0]
+    one_of(saved, "users").write_bytes(b"")
+    stamps.append(stamp_of(saved))
+    one_of(saved, "users").unlink()
+    stamps.append(stamp_of(saved))
+    one_of(saved, MANIFEST).touch()
+    stamps.append(stamp_of(saved))
+    assert len(set(stamps)) == 4
+    assert stamp_of(saved / "nowhere") == frozenset()
+
+
+def test_pairs_do_not_change_when_their_file_is_written_over(saved: Path) -> None:
+    loaded = load_bundle(saved)
+    parts = [getattr(loaded, name) for name in ("train", "valid", "test")]
+    expected = [part.indices.copy() for part in parts]
+    pairs = one_of(saved, "pairs")
+    with pairs.open("rb+") as stream:  # as cp does, which leaves no copy of the file behind
+        stream.write(bytes(pairs.stat().st_size))
+    for part, own in zip(parts, expected, strict=True):
+        np.testing.assert_array_equal(part.indices, own)
+    assert expected[0].any()
 
 
 @pytest.mark.parametrize("step", ["_write_tensors", "_write_table", "write_whole"])

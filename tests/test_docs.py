@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 from mgformer.models import MODELS
 from mgformer.ranking import metrics
+from mgformer.recommender import Recommender
 from tests.test_cli import mgformer
 
 ROOT = Path(__file__).parent.parent
@@ -42,6 +44,19 @@ def test_the_readme_works_from_top_to_bottom(
     assert "shape: (8, 4)" in shown  # two users, who each lack four of the twelve items
     assert "Recommendation(item=" in shown
     assert "weight" in shown
+
+
+def test_a_bundle_moves_into_a_folder_in_service_as_documented(tmp_path: Path) -> None:
+    for folder, model in (("runs/mine", "itemknn"), ("trained/run", "popularity")):
+        Recommender.fit("demo", model).save(tmp_path / folder)
+    (commands,) = [
+        block
+        for block in blocks((ROOT / "docs/serving.md").read_text(), "console")
+        if "incoming" in block
+    ]
+    commands = commands.replace("/mnt/trained", str(tmp_path / "trained"))
+    subprocess.run(["sh", "-ec", commands], cwd=tmp_path, check=True)
+    assert Recommender.load(tmp_path / "runs/mine").bundle.record["model"] == "popularity"
 
 
 def test_the_readme_lists_every_model_and_its_options() -> None:

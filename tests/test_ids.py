@@ -1,3 +1,5 @@
+import difflib
+
 import numpy as np
 import polars as pl
 import pytest
@@ -62,8 +64,24 @@ def test_closest_ids_are_offered_also_in_a_large_table():
     assert "user-4711" in ids.closest("user-47111")
     assert ids.closest("user-5999x")[0] == "user-5999"
     ids, _ = number(pl.Series(range(100_000, 106_000)))
-    assert "105991" in ids.closest("106001")
+    assert ids.closest("106001")[0] == "105961"
     assert ids.closest("nobody") == ids.closest(10**30) == []
+
+
+@pytest.mark.parametrize("known", [["x" * 10, *(f"x{n}" for n in range(4_000))], range(4_000)])
+def test_what_a_suggestion_costs_is_bounded(known, monkeypatch):
+    compared = []
+
+    def compare(wanted, others, **options):
+        compared.append((len(wanted), len(list(others))))
+        return []
+
+    monkeypatch.setattr(difflib, "get_close_matches", compare)
+    ids, _ = number(pl.Series(known))
+    for wanted in ("x17y", "99999", "4000", "", "x" * 64, "9" * 512, "x" * 512):
+        ids.closest(wanted)
+    assert len(compared) == 5
+    assert all(length <= 64 and others <= 200 for length, others in compared)
 
 
 @pytest.mark.parametrize(

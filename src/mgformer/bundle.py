@@ -7,6 +7,7 @@ or the new one, also where a folder is written to again, and readers never see h
 runs no code from the files: kinds are looked up in a table, and every byte is checked.
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -37,6 +38,8 @@ FORMAT = 1
 MANIFEST = "bundle.json"
 SCORERS: dict[str, type[Scorer]] = {kind.kind: kind for kind in (DotScorer, HistoryScorer)}
 PARTS = ("train", "valid", "test", "history")
+FILES = ("scorer", "pairs", "users", "items", "per_user", "weights")
+Stamp = frozenset[tuple[str, int, int, int]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,7 +123,7 @@ def save_bundle(bundle: Bundle, folder: Path) -> None:
         write_whole(folder / MANIFEST, json.dumps(manifest, indent=2) + "\n")
     named = {file["name"] for file in files.values()}
     for old in folder.iterdir():
-        if old.name.rpartition("-")[0] in (*files, "per_user", "weights") and old.name not in named:
+        if _kind_of(old) in FILES and old.name not in named:
             old.unlink(missing_ok=True)
 
 
@@ -130,7 +133,10 @@ def load_bundle(folder: Path) -> Bundle:
     with phase("loading", None):
         try:
             paths = {name: _checked(folder, file) for name, file in manifest["files"].items()}
-            pairs = safetensors.torch.load_file(paths["pairs"])
+            # Mapped files must not be written over. Models of the same data share this one by name:
+            # it is copied, so that another of them may be copied into the folder.
+            mapped = safetensors.torch.load_file(paths["pairs"])
+            pairs = {name: tensor.clone() for name, tensor in mapped.items()}
             users, items = (pl.read_parquet(paths[name]) for name in ("users", "items"))
             scorer = _unpack_scorer(
                 manifest["scorer"], safetensors.torch.load_file(paths["scorer"])
@@ -171,6 +177,17 @@ def read_record(folder: Path) -> dict[str, Any]:
 def manifest_checksum(folder: Path) -> str:
     """Return what tells the bundle in a folder from any other."""
     return _manifest_checksum(_read_manifest(folder))
+
+
+def stamp_of(folder: Path) -> Stamp:
+    """Return what is another after any change to the files of a bundle; none of them is read."""
+    found = set()
+    for path in folder.glob("*"):
+        if path.name == MANIFEST or _kind_of(path) in FILES:
+            with contextlib.suppress(FileNotFoundError):  # it is being replaced
+                seen = path.stat()
+                found.add((path.name, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns))
+    return frozenset(found)
 
 
 def check_folder(folder: Path) -> None:
@@ -261,6 +278,11 @@ def _keep(draft: Path, name: str, suffix: str) -> dict[str, Any]:
     size = draft.stat().st_size
     draft.replace(final)
     return {"name": final.name, "bytes": size, "sha256": checksum}
+
+
+def _kind_of(path: Path) -> str:
+    """Return which file of a bundle this is, by its name."""
+    return path.name.rpartition("-")[0]
 
 
 def _read_manifest(folder: Path) -> dict[str, Any]:

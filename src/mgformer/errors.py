@@ -11,7 +11,7 @@ Anything else that is raised is a fault of ours (exit code 1).
 """
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 
 class MgformerError(ValueError):
@@ -23,7 +23,20 @@ class DataError(MgformerError):
 
 
 class UnknownIdError(DataError):
-    """A user or an item is not in the training data."""
+    """A user or an item is not in the training data.
+
+    What it may have been meant to be is looked for when the message is read: that takes longer than
+    many an answer, and of a batch of errors only one is shown.
+    """
+
+    def __init__(self, message: str, closest: Callable[[], Sequence[str]] = tuple) -> None:
+        super().__init__(message)
+        self._closest = closest
+
+    def __str__(self) -> str:
+        close = self._closest()
+        hint = f"; did you mean {', '.join(close)}?" if close else ""
+        return f"{super().__str__()}{hint}"
 
 
 class ConfigError(MgformerError):

@@ -366,11 +366,10 @@ def _highest(
 
 
 def _unknown(kind: str, ids: Ids, asked: ExternalId, more: str = "") -> UnknownIdError:
-    close = ids.closest(asked)
-    hint = f"; did you mean {', '.join(close)}?" if close else ""
     return UnknownIdError(
         f"unknown {kind} {str(asked)!r}{more}: not among the {len(ids):,} {kind}s"
-        f" of the training data{hint}"
+        " of the training data",
+        lambda: ids.closest(asked),
     )
 
 

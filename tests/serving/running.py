@@ -1,23 +1,36 @@
-"""The service over real sockets, in a thread."""
+"""The service over real sockets."""
 
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import uvicorn
 
-from mgformer.serving.app import create_app
+from mgformer.serving.app import DEFAULT_LIMITS, create_app
+from mgformer.serving.limits import Limits
+
+PATIENCE = 60
+
+
+def eventually(condition: Callable[[], object]) -> None:
+    """Wait for what other threads or processes do."""
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < end, "it did not come"
+        time.sleep(0.01)
 
 
 @contextmanager
-def serving(folder: Path, api_key: str | None = None) -> Iterator[str]:
+def serving(
+    folder: Path, *, api_key: str | None = None, limits: Limits = DEFAULT_LIMITS
+) -> Iterator[str]:
     """Run the service on a free port of this host."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        app = create_app(folder, api_key=api_key, watch=False)
+        app = create_app(folder, api_key=api_key, limits=limits, watch=False)
         server = uvicorn.Server(uvicorn.Config(app, log_level="error"))
         thread = threading.Thread(target=server.run, args=([free],))
         thread.start()

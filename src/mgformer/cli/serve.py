@@ -27,6 +27,7 @@ def command(
         import uvicorn
 
         from mgformer.serving import worker
+        from mgformer.serving.logs import LOGGING
     except ImportError:
         raise ConfigError("serving needs an extra: pip install 'mgformer[serve]'") from None
     with working():
@@ -41,7 +42,10 @@ def command(
         port=port,
         workers=workers,
         factory=True,
-        log_level="warning",
+        log_config=LOGGING,
         access_log=False,
         timeout_graceful_shutdown=10,
+        # A worker is silent while it imports, and not ready before it has loaded: one that takes
+        # its time is not dead. But for as long may one that is dead be taken for slow.
+        timeout_worker_healthcheck=30,
     )

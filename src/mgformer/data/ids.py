@@ -21,9 +21,10 @@ ExternalId = str | int
 FEW = 16
 """Ids for each of which so many are known are looked up one by one: a request for one user must not
 cost what all users cost."""
-MANY = 5_000
-"""Ids of which only the neighbours of an unknown one are compared with it."""
-NEIGHBORS = 32
+NEIGHBORS = 100
+"""Ids before an unknown one, and after it, that are compared with it."""
+LONGEST = 64
+"""Characters of an id for which others are suggested."""
 
 
 class Ids:
@@ -78,13 +79,13 @@ class Ids:
 
     def closest(self, wanted: ExternalId, most: int = 3) -> list[str]:
         """Return known ids that resemble `wanted`, best first."""
-        # difflib is slow: of a large table only the ids that sort beside `wanted` are compared.
-        start, stop = 0, len(self)
-        if len(self) > MANY:
-            place = self._place(wanted)
-            start, stop = max(0, place - NEIGHBORS), place + NEIGHBORS
-        known = [str(one) for one in self._sorted[start:stop]]
-        return difflib.get_close_matches(str(wanted), known, n=most, cutoff=0.5)
+        # difflib is slow, and slower the longer a text: a service must not spend on a mistyped id
+        # what hundreds of others cost, so only those that sort beside it are compared.
+        if len(str(wanted)) > LONGEST:
+            return []
+        place = self._place(wanted)
+        beside = self._sorted[max(0, place - NEIGHBORS) : place + NEIGHBORS]
+        return difflib.get_close_matches(str(wanted), map(str, beside), n=most, cutoff=0.5)
 
     def prepare(self) -> None:
         """Make lookups of single ids several times faster, for a copy of the ids."""

@@ -29,7 +29,6 @@ from mgformer.serving.metrics import Metrics
 from mgformer.serving.questions import Question
 from mgformer.serving.schemas import (
     ANSWER,
-    ANSWERS,
     ID_LENGTH,
     Body,
     Id,
@@ -40,6 +39,7 @@ from mgformer.serving.schemas import (
     SimilarUser,
     Whole,
     either,
+    many_as_json,
 )
 from mgformer.version import __version__
 
@@ -70,7 +70,7 @@ def create_app(
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        tasks = [asyncio.create_task(_watch(reload))] if watch else []
+        tasks = [asyncio.create_task(_watch(follow))] if watch else []
         loop = asyncio.get_running_loop()
         with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
             # Signals can be had in the main thread of Unix only.
@@ -80,14 +80,20 @@ def create_app(
             task.cancel()
         engine.close()
 
-    async def reload() -> bool:
+    async def reload(*, asked: bool = True) -> bool:
         try:
             changed = await engine.reload()
-        except MgformerError:
+        except Exception:
             metrics.reloads["failed"] += 1
             raise
-        metrics.reloads["loaded" if changed else "unchanged"] += 1
+        if changed or asked:
+            metrics.reloads["loaded" if changed else "unchanged"] += 1
         return changed
+
+    async def follow() -> None:
+        # What cannot be used is not read again, and reported again, until something is done to it.
+        if await engine.has_news():
+            await reload(asked=False)
 
     app = FastAPI(
         title="mgformer",
@@ -136,13 +142,23 @@ def create_app(
             return self
 
     class AskMany(Body):
-        """For whom, and how many."""
+        """For whom, and how many; not only each is bounded, but also the users times k."""
 
         users: list[Id] = Field(
             min_length=1, max_length=limits.batch_users, examples=[[a_user, a_user]]
         )
         k: Whole = k_field
         exclude_seen: bool = True
+
+        @model_validator(mode="after")
+        def _is_not_too_much(self) -> "AskMany":
+            asked = len(self.users) * self.k
+            if asked > limits.batch_items:
+                raise ValueError(
+                    f"{len(self.users):,} users × {self.k:,} items are more than"
+                    f" {limits.batch_items:,}; ask for fewer at a time"
+                )
+            return self
 
     class AskSimilar(Body):
         """Like which item, or like which user."""
@@ -180,7 +196,8 @@ def create_app(
     async def recommend_batch(ask: AskMany) -> Response:
         """Recommend items to many users of the training data."""
         questions = [Question(k=ask.k, user=u, exclude_seen=ask.exclude_seen) for u in ask.users]
-        return _json(ANSWERS.dump_json(await engine.ask_all(questions)))
+        answers = await engine.ask_all(questions)
+        return _json(await asyncio.to_thread(many_as_json, answers))
 
     @app.post("/similar")
     async def similar(ask: AskSimilar) -> list[SimilarItem] | list[SimilarUser]:
@@ -212,13 +229,15 @@ def create_app(
     @app.get("/users/{user_id:path}")
     async def user(
         user_id: Annotated[str, PathParameter(max_length=ID_LENGTH, examples=[str(a_user)])],
+        limit: Annotated[int, Query(ge=1, le=1_000)] = 100,
     ) -> Owned:
-        """Return what a user has."""
+        """Return what a user has, by id: how many items, and the first of them."""
         recommender = engine.loaded.recommender
         number = int(recommender.numbers_of([user_id])[0])
         own = recommender.items_of(number)
-        items = [Item(**row) for row in own.to_dicts()]
-        return Owned(user=recommender.bundle.users.values[number], items=items)
+        items = [Item(**row) for row in own.head(limit).to_dicts()]
+        user = recommender.bundle.users.values[number]
+        return Owned(user=user, total=own.height, items=items)
 
     @app.get("/model")
     async def model() -> dict[str, Any]:
@@ -261,10 +280,10 @@ def _json(body: bytes) -> Response:
     return Response(body, media_type="application/json")
 
 
-async def _watch(reload: Callable[[], Any]) -> None:
+async def _watch(follow: Callable[[], Any]) -> None:
     while True:
         await asyncio.sleep(WATCH_SECONDS)
-        await _quietly(reload)
+        await _quietly(follow)
 
 
 async def _quietly(reload: Callable[[], Any]) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from mgformer.bundle import Bundle, manifest_checksum
+from mgformer.bundle import Bundle, manifest_checksum, stamp_of
 from mgformer.errors import BundleError, MgformerError
 from mgformer.ranking.scorers import DotScorer
 from mgformer.recommender import Answer, Recommender
@@ -47,6 +47,7 @@ class Engine:
 
     def __init__(self, folder: Path, *, batch_limit: int = 64, queue_limit: int = 1024) -> None:
         self.folder, self.batch_limit, self.queue_limit = folder, batch_limit, queue_limit
+        self._stamp = stamp_of(folder)
         self.loaded = self._load()
         self._compute = ThreadPoolExecutor(1, thread_name_prefix="compute")
         self._waiting: list[tuple[Question, asyncio.Future[Result]]] = []
@@ -73,12 +74,18 @@ class Engine:
         """
         loop = asyncio.get_running_loop()
         async with self._reloading:
+            self._stamp = await loop.run_in_executor(None, stamp_of, self.folder)
             found = await loop.run_in_executor(None, manifest_checksum, self.folder)
             if found == self.loaded.checksum:
                 return False
             self.loaded = await loop.run_in_executor(None, self._load)
         log.info("loaded", extra={"bundle": self.loaded.checksum})
         return True
+
+    async def has_news(self) -> bool:
+        """Say whether files of the bundle have changed since it was last read, for good or bad."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(None, stamp_of, self.folder) != self._stamp
 
     async def ask(self, question: Question) -> Answer:
         """Return the answer, computed together with those of others who ask at the same time."""

@@ -1,6 +1,6 @@
-"""What went wrong, in one line; a fault of ours is logged and not shown."""
+"""What is wrong with a request, in one line; faults of ours are answered by the gate."""
 
-import logging
+import asyncio
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -13,8 +13,6 @@ from mgformer.errors import MgformerError, UnknownIdError
 from mgformer.serving.engine import Overloaded
 
 UNREADABLE = "the body is not valid JSON, or too deep"
-
-log = logging.getLogger("mgformer.serving")
 
 
 class Failure(BaseModel):
@@ -40,14 +38,19 @@ FAILURES: dict[int | str, dict[str, Any]] = {
 
 
 def handle_failures(app: FastAPI) -> None:
-    """Answer what goes wrong in one line; a fault of ours is logged and not shown."""
+    """Answer what is wrong with a request in one line."""
 
     def failure(status: int, message: str, **headers: str) -> JSONResponse:
         return JSONResponse({"error": message}, status, headers=headers)
 
+    @app.exception_handler(UnknownIdError)
+    async def unknown(request: Request, error: UnknownIdError) -> Response:
+        # Its message looks for ids that may have been meant; others need not wait for that.
+        return failure(404, await asyncio.to_thread(str, error))
+
     @app.exception_handler(MgformerError)
-    async def unknown(request: Request, error: MgformerError) -> Response:
-        return failure(404 if isinstance(error, UnknownIdError) else 422, str(error))
+    async def wrong(request: Request, error: MgformerError) -> Response:
+        return failure(422, str(error))
 
     @app.exception_handler(Overloaded)
     async def overloaded(request: Request, error: Overloaded) -> Response:
@@ -69,8 +72,3 @@ def handle_failures(app: FastAPI) -> None:
         # A body that cannot be decoded (not UTF-8, nested without end) comes this way.
         message = UNREADABLE if error.status_code == 400 else str(error.detail)
         return failure(error.status_code, message, **dict(error.headers or {}))
-
-    @app.exception_handler(Exception)
-    async def fault(request: Request, error: Exception) -> Response:
-        log.exception("fault", exc_info=error)
-        return failure(500, "a fault of the service; it has been logged")

@@ -1,4 +1,8 @@
-"""What a request may cost, and who may ask: bounds that hold before any work is done."""
+"""The gate of the service: what a request may cost, who may ask, and what is told of it.
+
+Bounds hold before any work is done. A fault of ours is logged, with the id of the request, and not
+shown; it is caught here, as what is answered outside of the gate has no id.
+"""
 
 import asyncio
 import contextlib
@@ -8,7 +12,6 @@ import logging
 import time
 import uuid
 from dataclasses import dataclass
-from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -29,6 +32,8 @@ class Limits:
     body_bytes: int = 1_000_000
     k: int = 1_000
     batch_users: int = 1_000
+    batch_items: int = 50_000
+    """Recommendations of a batch, of all its users together."""
     history_items: int = 1_000
     candidates: int = 10_000
 
@@ -42,7 +47,7 @@ class Exchange:
 
     def __init__(self, receive: Receive, send: Send, most_bytes: int, request_id: str) -> None:
         self._receive, self._send, self._left, self._ended = receive, send, most_bytes, False
-        self.request_id, self.status = request_id, 500
+        self.request_id, self.status, self.started = request_id, 500, False
 
     @property
     def too_large(self) -> bool:
@@ -81,14 +86,17 @@ class Exchange:
 
     async def _pass_on(self, message: Message) -> None:
         if message["type"] == "http.response.start":
-            self.status = message["status"]
+            self.status, self.started = message["status"], True
             named = (b"x-request-id", self.request_id.encode("latin-1"))
             message = {**message, "headers": [*message["headers"], named]}
         await self._send(message)
 
 
 class Gate:
-    """Refuses bodies that are too large and wrong keys; counts, times and logs every request."""
+    """Refuses bodies that are too large and wrong keys; counts, times and logs every request.
+
+    Whatever is raised inside ends here.
+    """
 
     def __init__(
         self, app: ASGIApp, *, limits: Limits, metrics: Metrics, api_key: str | None
@@ -113,6 +121,10 @@ class Gate:
                 if b"100-continue" not in headers.get("expect", b""):  # else nothing was sent yet
                     await exchange.discard()
                 await exchange.refuse(*refusal)
+        except Exception:
+            log.exception("fault", extra={"request_id": request_id})
+            if not exchange.started:  # else nothing can be said any more
+                await exchange.refuse(500, "a fault of the service; it has been logged")
         finally:
             self._record(scope, exchange, time.perf_counter() - began)
 
@@ -143,20 +155,3 @@ class Gate:
                 "milliseconds": round(1000 * seconds, 3),
             },
         )
-
-
-class JsonLines(logging.Formatter):
-    """Log records as one JSON object a line."""
-
-    FIELDS = ("request_id", "method", "path", "status", "milliseconds", "bundle")
-
-    def format(self, record: logging.LogRecord) -> str:
-        entry: dict[str, Any] = {
-            "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S%z"),
-            "level": record.levelname.lower(),
-            "message": record.getMessage(),
-        }
-        entry |= {name: getattr(record, name) for name in self.FIELDS if hasattr(record, name)}
-        if record.exc_info:
-            entry["error"] = self.formatException(record.exc_info)
-        return json.dumps(entry, ensure_ascii=False)

@@ -1,5 +1,6 @@
 """What requests and answers look like; lists are `Answer` of `recommender.py`."""
 
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictInt, StrictStr
@@ -9,7 +10,7 @@ from mgformer.data.ids import ExternalId
 from mgformer.recommender import Answer
 
 ID_LENGTH = 512
-ANSWER, ANSWERS = Adapter(Answer), Adapter(list[Answer])
+ANSWER = Adapter(Answer)
 
 
 def _whole(value: object) -> object:
@@ -33,6 +34,15 @@ def either(how: Literal["anyOf", "oneOf"], *examples: dict[str, Any]) -> dict[st
     fields = [next(iter(example)) for example in examples]
     choices = [{"required": [f], "properties": {f: something}} for f in fields]
     return {how: choices, "examples": [*examples]}
+
+
+def many_as_json(answers: Iterable[Answer]) -> bytes:
+    """Return answers as a list in JSON.
+
+    They are encoded one by one: no other thread, such as the one that hears requests, gets its turn
+    while pydantic encodes.
+    """
+    return b"[" + b",".join(map(ANSWER.dump_json, answers)) + b"]"
 
 
 class Item(BaseModel):
@@ -59,7 +69,9 @@ class Owned(BaseModel):
     """What a user has."""
 
     user: ExternalId
+    total: int
     items: list[Item]
+    """The first of them, in the order of their ids."""
 
 
 class Reloaded(BaseModel):

@@ -18,6 +18,7 @@ import { go, readAddress, state, toggle } from "./state.js";
 
 const PAUSE = 150; // milliseconds without a change of the history before it is asked about
 const FIRST = 12; // items of a user shown before the rest is asked for
+const MOST = 1000; // items of a user that the service tells
 
 /** Return a function that runs `work(signal, …)`, drops what it was doing before, and says so. */
 function loading(section, work) {
@@ -66,7 +67,7 @@ const loadUser = loading($("#users"), async (signal, user) => {
     return;
   }
   const answers = Promise.all([
-    ask(`users/${encodeURIComponent(user)}`, { signal }),
+    ask(`users/${encodeURIComponent(user)}?limit=${MOST}`, { signal }),
     ask("recommend", { body: { user, explain: true }, signal }),
   ]);
   let known;
@@ -80,7 +81,7 @@ const loadUser = loading($("#users"), async (signal, user) => {
   }
   $("#some-users").hidden = true;
   $("#user-name").textContent = user;
-  showHas(known.items, FIRST);
+  showHas(known, FIRST);
   showRanked($("#user-items"), answer.items);
   $("#user-source").textContent = sentence(answer);
   $("#users .status").textContent = "";
@@ -96,16 +97,16 @@ async function showSomeUsers(signal) {
   sync();
 }
 
-function showHas(items, most) {
+function showHas({ items, total }, most) {
   remember(items);
-  const count = items.length ? plural(items.length, "item") : "nothing yet";
-  $("#has-title").textContent = `has ${count}`;
+  $("#has-title").textContent = `has ${total ? plural(total, "item") : "nothing yet"}`;
   const row = ({ item }) => el("li", {}, itemLink(item), " ", idTag(item));
   const more = $("#has-more");
   more.hidden = items.length <= most;
-  more.textContent = `Show all ${items.length.toLocaleString("en")}`;
+  const all = items.length < total ? "the first" : "all";
+  more.textContent = `Show ${all} ${items.length.toLocaleString("en")}`;
   more.onclick = () => {
-    showHas(items, Infinity);
+    showHas({ items, total }, Infinity);
     $(`#has li:nth-child(${most + 1}) a`).focus();
   };
   $("#has").replaceChildren(...items.slice(0, most).map(row));
@@ -193,7 +194,8 @@ const loadItem = loading($("#item"), async (signal, item) => {
 function showTitle(item, ...more) {
   $("#item-title").textContent = nameOf(item);
   $("#item-line").replaceChildren(...[idTag(item), ...more].filter(Boolean));
-  document.title = `${nameOf(item)} · mgformer`;
+  // The name may come when another view is shown.
+  if (state.view === "item" && state.item === item) document.title = `${nameOf(item)} · mgformer`;
 }
 
 // The model card.

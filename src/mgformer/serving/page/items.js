@@ -16,11 +16,16 @@ export function remember(items) {
 
 /** Learn the names of items of which an address tells the ids only; all must be known. */
 export async function learnNames(ids, signal) {
-  const candidates = ids.filter((id) => !names.has(id));
-  if (!candidates.length) return;
-  // A list to choose from comes back whole if nothing is left out and all of it is asked for.
-  const body = { history: [], candidates, k: candidates.length, exclude_seen: false };
-  remember((await ask("recommend", { body, signal })).items);
+  const unnamed = (some) => some.filter((id) => !names.has(id));
+  let left = unnamed(ids);
+  while (left.length) {
+    // If nothing is left out, a list to choose from comes back, as much of it as a list may have.
+    const body = { history: [], candidates: left, exclude_seen: false };
+    remember((await ask("recommend", { body, signal })).items);
+    const rest = unnamed(left);
+    if (rest.length === left.length) return; // ids that the service writes in another way
+    left = rest;
+  }
 }
 
 export const itemLink = (id) =>

@@ -1,0 +1,148 @@
+"""A history on the page: built item by item, and the list follows."""
+
+import time
+from pathlib import Path
+
+import polars as pl
+
+from mgformer.recommender import Recommender
+from mgformer.serving.limits import Limits
+from tests.serving.page.browser import Browser, Keys, refused
+from tests.serving.running import serving
+
+
+def test_a_history_is_built_and_taken_apart_and_the_list_follows(
+    browser: Browser, service: str
+) -> None:
+    browser.open(service)
+    browser.click("nav a", "History")
+    popular = browser.ranked("history")
+    assert "that most people have" in browser.text("#history .status")
+    browser.pick("#item-search", "Regatta Sea Chart")
+    browser.sees("#have li", "sailing-02")
+    browser.until(lambda: "Offshore Sailing Jacket" in browser.ranked("history")[:3])
+    assert browser.ranked("history") != popular
+    assert "by the items in the history" in browser.text("#history .status")
+    assert set(browser.texts("#history .why .name")) == {"Regatta Sea Chart"}
+    browser.click("#history .ranked li:first-child .add")
+    browser.until(lambda: len(browser.texts("#have li")) == 2)
+    assert browser.text("#count") == "2"
+    assert browser.hash.startswith("#history?have=sailing-02&have=")
+    browser.click("#have li:first-child .remove")
+    browser.until(lambda: len(browser.texts("#have li")) == 1)
+    assert browser.run("return document.activeElement.matches('#have .remove')")
+    browser.click("#have .remove")
+    browser.until(lambda: browser.ranked("history") == popular)
+    assert browser.run("return document.activeElement.id") == "item-search"
+    assert browser.text("#nothing").startswith("Nothing yet")
+    assert refused(browser.driver) == []
+
+
+def test_an_item_in_the_history_is_not_offered_again(browser: Browser, service: str) -> None:
+    browser.open(f"{service}#history?have=sailing-02")
+    browser.type("#item-search", "Regatta Sea Chart")
+    browser.sees("#history .note", "No other item")
+    browser.type("#item-search", Keys.ESCAPE)
+    browser.until(lambda: browser.text("#history .popup") == "")
+
+
+def hold_answers(browser: Browser, count: int) -> None:
+    """Hold back the answer about a history of so many items, even if it is called off."""
+    browser.run(
+        """
+        const [count, real] = [arguments[0], window.fetch];
+        window.fetch = async (path, options) => {
+          const body = options.body ? JSON.parse(options.body) : {};
+          if (body.history?.length !== count) return real(path, options);
+          const answer = await real(path, { ...options, signal: undefined });
+          window.held = true;
+          await new Promise((resolve) => (window.release = resolve));
+          return answer;
+        };
+        """,
+        count,
+    )
+
+
+def test_an_answer_that_comes_too_late_is_dropped(browser: Browser, service: str) -> None:
+    browser.open(f"{service}#history")
+    popular = browser.ranked("history")
+    hold_answers(browser, 1)
+    browser.pick("#item-search", "Regatta Sea Chart")
+    browser.until(lambda: browser.run("return window.held"))
+    browser.click("#have .remove")
+    browser.until(lambda: browser.ranked("history") == popular)
+    browser.run("window.release()")
+    time.sleep(0.3)
+    assert browser.ranked("history") == popular
+    assert browser.texts("#have li") == []
+
+
+def test_an_answer_about_the_history_before_does_not_bring_it_back(
+    browser: Browser, service: str
+) -> None:
+    browser.open(f"{service}#history")
+    browser.ranked("history")
+    hold_answers(browser, 1)
+    browser.pick("#item-search", "Regatta Sea Chart")
+    browser.until(lambda: browser.run("return window.held"))
+    # It comes while the page still waits for further changes before it asks about the new one.
+    rows = browser.driver.execute_async_script(
+        """
+        document.querySelector("#have .remove").click();
+        window.release();
+        const rows = () => document.querySelectorAll("#have li").length;
+        setTimeout(() => arguments[0](rows()), 75);
+        """
+    )
+    assert rows == 0
+
+
+def test_an_answer_does_not_take_the_button_from_under_a_finger(
+    browser: Browser, service: str
+) -> None:
+    browser.open(f"{service}#history?have=alpine-01")
+    browser.sees("#have .name", "Summit Ice Axe")
+    hold_answers(browser, 2)
+    browser.pick("#item-search", "Regatta Sea Chart")
+    browser.until(lambda: browser.run("return window.held"))
+    hand = browser.hand()
+    hand.click_and_hold(browser.all("#have .remove")[0]).perform()
+    browser.run("window.release()")
+    browser.ranked("history")
+    hand.reset_actions()
+    hand.release().perform()
+    browser.until(lambda: browser.texts("#have .name") == ["Regatta Sea Chart"])
+
+
+def test_a_link_shows_names_and_says_which_items_are_unknown(
+    browser: Browser, service: str
+) -> None:
+    browser.open(f"{service}#history?have=alpine-01&have=gone-1")
+    browser.sees("#have .name", "Summit Ice Axe")
+    browser.sees("#unknown", "Not known to the model, and left out: gone-1.")
+    assert "unknown" in browser.text("#have li:last-child")
+    browser.open(f"{service}#history?have=gone-1")
+    browser.sees("#history .status", "The model knows no item of the history, so these are")
+    assert len(browser.ranked("history")) == 20
+
+
+def test_names_are_learned_however_short_lists_must_be(browser: Browser, bundle: Path) -> None:
+    items = [f"{kind}-{number:02}" for kind in ("jazz", "sailing") for number in range(1, 13)]
+    with serving(bundle, limits=Limits(k=5)) as address:
+        browser.open(f"{address}#history?{'&'.join(f'have={item}' for item in items)}")
+        browser.until(lambda: browser.texts("#have .id") == items)  # an id stands beside a name
+        assert len(browser.ranked("history")) == 5
+
+
+def test_names_of_ids_written_in_another_way_are_asked_for_in_vain_but_once(
+    browser: Browser, tmp_path: Path
+) -> None:
+    pairs = [(user, (user + step) % 6) for user in range(12) for step in range(4)]
+    table = pl.DataFrame(pairs, schema=["user", "item"], orient="row")
+    Recommender.fit(table, "ease").save(tmp_path / "run")
+    with serving(tmp_path / "run") as address:
+        browser.open(f"{address}#history?have=03")
+        browser.sees("#history .status", "by the items in the history")
+        browser.ranked("history")
+        assert browser.texts("#have .name") == ["03"]

@@ -1,0 +1,53 @@
+"""A user on the page: found by id, what they have, what is recommended."""
+
+from pathlib import Path
+
+import polars as pl
+
+from mgformer.recommender import Recommender
+from tests.serving.page.browser import USER, Browser, refused
+from tests.serving.running import serving
+
+
+def test_a_user_is_found_by_keyboard_and_recommendations_come_with_reasons(
+    browser: Browser, service: str
+) -> None:
+    browser.open(service)
+    browser.sees("#some-users a")  # somewhere to begin
+    browser.pick("#user-search", USER)
+    browser.sees("#user-name", USER)
+    assert browser.hash == f"#users?user={USER}"
+    assert browser.text("#has-title") == "has 5 items"
+    own = browser.texts("#has .name")
+    assert "Offshore Sailing Jacket" in own
+    assert "sailing-01" in browser.texts("#has .id")
+    recommended = browser.ranked("users")
+    assert len(recommended) == 20
+    assert not set(own) & set(recommended)
+    reasons = browser.texts("#users .ranked li:first-child .why .name")
+    assert reasons
+    assert set(reasons) <= set(own)
+    assert browser.text("#users .ranked li:first-child .why").startswith("because of ")
+    assert browser.text("#brief") == "ease on demo"
+    assert refused(browser.driver) == []
+
+
+def test_many_items_of_a_user_unfold(browser: Browser, service: str) -> None:
+    browser.open(f"{service}#users?user=amir-026")
+    browser.sees("#user-name", "amir-026")
+    count = int(browser.text("#has-title").split()[1])
+    assert count > len(browser.texts("#has li")) == 12
+    browser.click("#has-more")
+    assert len(browser.texts("#has li")) == count
+    assert browser.run("return document.activeElement.closest('li').matches(':nth-child(13)')")
+
+
+def test_of_very_many_items_the_first_are_shown(browser: Browser, tmp_path: Path) -> None:
+    pairs = [("all", item) for item in range(1_010)] + [("some", item) for item in range(20)]
+    table = pl.DataFrame(pairs, schema=["user", "item"], orient="row")
+    Recommender.fit(table, "popularity").save(tmp_path / "run")
+    with serving(tmp_path / "run") as address:
+        browser.open(f"{address}#users?user=all")
+        browser.sees("#has-title", "has 1,010 items")
+        browser.click("#has-more", "Show the first 1,000")
+        assert len(browser.texts("#has li")) == 1_000

@@ -1,0 +1,202 @@
+"""The other views of the page, and what they have in common."""
+
+import json
+from pathlib import Path
+from urllib.request import urlopen
+
+import polars as pl
+import pytest
+
+from mgformer.recommender import Recommender
+from mgformer.serving.app import PAGE
+from tests.serving.page.browser import USER, Browser, Keys, refused
+from tests.serving.running import serving
+
+SECRET = "schlüssel"
+MARKUP = "<img src=x onerror=document.title='owned'>/?#&,\"' "
+LARGE = 2**62 + 1
+"""An id that the numbers of JavaScript cannot hold."""
+
+
+def test_an_item_that_was_left_does_not_take_the_title(browser: Browser, service: str) -> None:
+    browser.open(f"{service}#model")
+    browser.sees("#facts", "ease")
+    browser.run(
+        """
+        const real = window.fetch;
+        window.fetch = async (path, options) => {
+          const answer = await real(path, options);
+          if (path !== "similar") return answer;
+          await new Promise((resolve) => (window.release = resolve));
+          return answer;
+        };
+        location.hash = "#item?item=sailing-02";
+        """
+    )
+    browser.until(lambda: browser.run("return window.release !== undefined"))
+    browser.click("nav a", "Model")
+    browser.until(lambda: browser.driver.title == "Model · mgformer")
+    browser.run("window.release()")
+    browser.until(lambda: browser.run("return document.querySelector('#similar li') !== null"))
+    assert browser.driver.title == "Model · mgformer"
+    browser.driver.back()
+    browser.until(lambda: browser.driver.title == "Regatta Sea Chart · mgformer")
+
+
+def test_similar_items_from_anywhere_and_back(browser: Browser, service: str) -> None:
+    browser.open(f"{service}#users?user={USER}")
+    browser.click("#users .why .name", "Offshore Sailing Jacket")
+    browser.sees("#item-title", "Offshore Sailing Jacket")
+    assert browser.text("#item-line .id") == "sailing-01"
+    similar = browser.ranked("item")
+    assert len(similar) == 20
+    assert browser.run("return document.activeElement.id") == "item-title"
+    browser.click("#similar li:first-child .name")
+    browser.sees("#item-title", similar[0])
+    browser.until(lambda: browser.ranked("item")[:1] not in ([], similar[:1]))
+    browser.click("#item-line .add")
+    browser.sees("#item-line .add", "Added to history")
+    assert browser.text("#count") == "1"
+    for title in (similar[0], "Offshore Sailing Jacket"):
+        browser.driver.back()
+        browser.sees("#item-title", title)
+    assert browser.texts("#count") == []
+    browser.driver.back()
+    browser.sees("#user-name", USER)
+    browser.driver.forward()
+    browser.sees("#item-title", "Offshore Sailing Jacket")
+    assert refused(browser.driver) == []
+
+
+def test_back_undoes_a_pick_and_a_link_opens_alone(browser: Browser, service: str) -> None:
+    browser.open(f"{service}#history")
+    popular = browser.ranked("history")
+    browser.pick("#item-search", "Regatta Sea Chart")
+    browser.until(lambda: browser.ranked("history") != popular)
+    browser.driver.back()
+    browser.until(lambda: browser.ranked("history") == popular)
+    browser.open(f"{service}#item?item=sailing-02")  # the name is not in the address
+    browser.sees("#item-title", "Regatta Sea Chart")
+    browser.until(lambda: browser.driver.title == "Regatta Sea Chart · mgformer")
+
+
+def test_the_model_card(browser: Browser, service: str) -> None:
+    with urlopen(f"{service}model") as answer:
+        card = json.load(answer)
+    browser.open(f"{service}#model")
+    browser.sees("#facts", card["fingerprint"])
+    facts = dict(zip(browser.texts("#facts dt"), browser.texts("#facts dd"), strict=True))
+    assert facts["Model"] == "ease"
+    assert facts["Protocol"] == card["protocol"]
+    assert (facts["Seed"], facts["Users"], facts["Items"]) == ("0", "800", "400")
+    assert browser.texts("#figures thead th") == ["Metric", "Test", "Validation", "Popularity"]
+    row = [f"{card[part]['recall@20']:.4f}" for part in ("test", "valid", "popularity")]
+    assert ["Recall@20", *row] in [line.split("\t") for line in browser.texts("#figures tbody tr")]
+    assert browser.texts("#config td") == []
+    browser.click("#config summary")
+    assert "model.l2\t250" in browser.texts("#config tr")
+
+
+def test_who_or_what_is_unknown_is_said_in_words(browser: Browser, service: str) -> None:
+    browser.open(f"{service}#users?user=nobody")
+    browser.sees("#users .error", "There is no user “nobody”.")
+    browser.click("#some-users a")
+    browser.until(lambda: len(browser.ranked("users")) == 20)
+    browser.open(f"{service}#item?item=nothing")
+    browser.sees("#item .error", "The model does not know this item.")
+    browser.open(service)
+    browser.type("#user-search", "nobody")
+    browser.sees("#users .note", "No user has this in the id.")
+
+
+def test_a_failure_is_said_in_words_and_can_be_tried_again(browser: Browser, service: str) -> None:
+    browser.open(f"{service}#history")
+    browser.ranked("history")
+    browser.run("window.real = fetch; window.fetch = () => Promise.reject(new TypeError('down'))")
+    browser.click("#history .ranked .add")
+    browser.sees("#history .error", "The service cannot be reached.")
+    browser.run('window.fetch = async () => new Response(\'{"error": "full"}\', {status: 503})')
+    browser.click("#history .error button")
+    browser.sees("#history .error", "The service is busy.")
+    browser.run("window.fetch = window.real")
+    browser.click("#history .error button")
+    browser.sees("#history .status", "by the items in the history")
+
+
+def test_the_key_is_asked_for_once_and_kept_for_the_tab(browser: Browser, bundle: Path) -> None:
+    with serving(bundle, api_key=SECRET) as address:
+        browser.open(f"{address}#users?user={USER}")
+        browser.sees("#key-title", "API key")
+        browser.type("#key-value", Keys.ESCAPE)
+        browser.sees("#users .error", "The service answers only with an API key.")
+        browser.click("nav a", "Model")
+        browser.sees("#model .error", "The service answers only with an API key.")
+        assert browser.texts("#key-title") == []  # declined is declined, until asked for
+        browser.click("#model .error button")
+        browser.type("#key-value", "wrong", Keys.ENTER)
+        browser.sees("#key.refused p", "The key was not accepted.")
+        browser.type("#key-value", SECRET, Keys.ENTER)
+        browser.sees("#facts", "ease")
+        browser.driver.refresh()
+        browser.sees("#facts", "ease")
+        browser.open(f"{address}#users?user={USER}")
+        browser.until(lambda: len(browser.ranked("users")) == 20)
+        assert browser.texts("#key-title") == []
+        assert browser.run("return [localStorage.length, document.cookie]") == [0, ""]
+
+
+def test_hostile_and_very_large_ids_are_shown_as_they_are(browser: Browser, tmp_path: Path) -> None:
+    items = [f"{MARKUP}{number}" for number in range(6)]
+    pairs = [(LARGE + user, items[(user + step) % 6]) for user in range(12) for step in range(4)]
+    table = pl.DataFrame(pairs, schema=["user", "item"], orient="row")
+    Recommender.fit(table, "ease").save(tmp_path / "run")
+    with serving(tmp_path / "run") as address:
+        browser.open(address)
+        browser.pick("#user-search", str(LARGE))
+        browser.sees("#user-name", str(LARGE))
+        own, recommended = browser.texts("#has .name"), browser.ranked("users")
+        assert recommended
+        assert set(own) | set(recommended) <= {item.strip() for item in items}
+        assert browser.texts("#users .id") == []  # an id that is the name is not said twice
+        browser.click("#users .ranked .add")
+        browser.click("#users .ranked .title .name")
+        browser.sees("#item-title", recommended[0])
+        assert browser.ranked("item")
+        browser.click("nav a", "History")
+        browser.sees("#have .name", recommended[0])
+        browser.sees("#history .status", "by the items in the history")
+        assert browser.all("main img, #history script") == []
+        assert "owned" not in browser.driver.title
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+def test_nothing_is_wider_than_the_screen(browser: Browser, service: str, width: int) -> None:
+    browser.driver.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride",
+        {"width": width, "height": 740, "deviceScaleFactor": 1, "mobile": width < 600},
+    )
+    for view in ("users", f"users?user={USER}", "history?have=gone-1", "item?item=sailing-02"):
+        browser.open(f"{service}#{view}")
+        browser.ranked(view.split("?")[0])
+        assert browser.run("return document.documentElement.scrollWidth") <= width
+    browser.open(f"{service}#model")
+    browser.click("#more-figures summary")
+    browser.click("#config summary")
+    assert browser.run("return document.documentElement.scrollWidth") <= width
+
+
+def test_fields_and_buttons_have_names(browser: Browser, service: str) -> None:
+    for view in (f"users?user={USER}", "history?have=sailing-02", "item?item=sailing-02", "model"):
+        browser.open(f"{service}#{view}")
+        browser.ranked(view.split("?")[0])
+        shown = [e for e in browser.all("a[href], button, input, summary") if e.is_displayed()]
+        assert all(element.accessible_name for element in shown)
+        assert len(browser.texts("h1")) == 1
+    assert browser.text("nav a[aria-current=page]") == "Model"
+
+
+def test_no_markup_is_made_from_text() -> None:
+    for file in PAGE.glob("*.js"):
+        source = file.read_text()
+        for way in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval("):
+            assert way not in source, f"{file.name} uses {way}"

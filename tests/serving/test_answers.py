@@ -1,0 +1,165 @@
+"""The same lists over HTTP as everywhere else."""
+
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+from fastapi.testclient import TestClient
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mgformer.recommender import Recommender
+from mgformer.serving.questions import Question, answer_all
+from tests.test_cli import succeed
+
+
+def listed(answer) -> list[tuple[str, float]]:
+    return [(item["item"], item["score"]) for item in answer["items"]]
+
+
+def expected_of(answer) -> list[tuple[str, float]]:
+    return [(item.item, item.score) for item in answer.items]
+
+
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_python_command_line_http_and_files_give_the_same_list(
+    run: Path, recommender: Recommender, client: TestClient, tmp_path_factory, data
+):
+    folder = tmp_path_factory.mktemp("ways")
+    ids = {"user": recommender.bundle.users.values, "item": recommender.bundle.items.values}
+
+    def some(kind: str, most: int):
+        numbers = st.lists(st.integers(0, len(ids[kind]) - 1), min_size=1, max_size=most)
+        return data.draw(numbers.map(lambda drawn: [ids[kind][n] for n in drawn]))
+
+    k, with_seen = data.draw(st.integers(1, 30)), data.draw(st.booleans())
+    choice = some("item", 40) if data.draw(st.booleans()) else None
+    options = {"exclude_seen": not with_seen, "candidates": choice}
+    flags = ["-k", k, *(["--with-seen"] if with_seen else [])]
+    if choice is not None:
+        (folder / "choice.txt").write_text("\n".join(choice))
+        flags += ["--candidates", folder / "choice.txt"]
+    if data.draw(st.booleans(), label="somebody new"):
+        history = some("item", 6)
+        expected = [expected_of(recommender.recommend_for(history, k, **options))]
+        flags += ["--history", ",".join(history)]
+        bodies = [{"history": history}]
+    else:
+        users = some("user", 5)
+        expected = [expected_of(answer) for answer in recommender.answers(users, k, **options)]
+        flags += [flag for user in users for flag in ("--user", user)]
+        bodies = [{"user": user} for user in users]
+        if choice is None:
+            body = {"users": users, "k": k, "exclude_seen": not with_seen}
+            by_batch = client.post("/recommend/batch", json=body).json()
+            assert [listed(answer) for answer in by_batch] == expected
+    for body, own in zip(bodies, expected, strict=True):
+        assert listed(client.post("/recommend", json={**body, "k": k, **options}).json()) == own
+    by_command = json.loads(succeed("recommend", run, *flags, "--json"))["users"]
+    assert [listed(answer) for answer in by_command] == expected
+    succeed("recommend", run, *flags, "--out", folder / "lists.parquet")
+    by_file = pl.read_parquet(folder / "lists.parquet")
+    rows = [pair for own in expected for pair in own]
+    assert list(zip(by_file["item"], by_file["score"], strict=True)) == rows
+    assert by_file["rank"].to_list() == [n for own in expected for n in range(1, len(own) + 1)]
+
+
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_questions_asked_together_are_answered_as_if_alone(recommender: Recommender, data):
+    items = recommender.bundle.items.values
+    users = recommender.bundle.users.values
+
+    def draw() -> Question:
+        some = st.lists(st.integers(0, len(items) - 1), max_size=6).map(
+            lambda numbers: tuple(items[n] for n in numbers)
+        )
+        return Question(
+            k=data.draw(st.integers(1, 30)),
+            user=data.draw(st.none() | st.integers(0, 799).map(lambda n: users[n])),
+            history=data.draw(some),
+            exclude_seen=data.draw(st.booleans()),
+            candidates=data.draw(st.none() | some.filter(bool)),
+        )
+
+    questions = [draw() for _ in range(data.draw(st.integers(1, 6)))]
+    for question, answer in zip(questions, answer_all(recommender, questions), strict=True):
+        alone = recommender.recommend_for(
+            question.history,
+            question.k,
+            user=question.user,
+            exclude_seen=question.exclude_seen,
+            candidates=question.candidates,
+        )
+        assert [i.item for i in answer.items] == [i.item for i in alone.items]
+        assert [i.score for i in answer.items] == pytest.approx([i.score for i in alone.items])
+        assert (answer.source, answer.unknown, answer.user) == (
+            alone.source,
+            alone.unknown,
+            alone.user,
+        )
+
+
+def test_a_history_over_http(recommender: Recommender, client: TestClient):
+    body = {"history": ["jazz-03", "jazz-04", "unheard of"], "k": 5}
+    answer = client.post("/recommend", json=body).json()
+    same = recommender.recommend_for(body["history"], 5)
+    assert [item for item, _ in listed(answer)] == [i.item for i in same.items]
+    assert answer["unknown"] == ["unheard of"]
+    assert answer["source"] == "history"
+    assert client.post("/recommend", json={"history": []}).json()["source"] == "popularity"
+
+
+def test_reasons_are_items_of_the_history(client: TestClient):
+    body = {"history": ["jazz-03", "jazz-04", "rock-01"], "k": 3, "explain": True}
+    for item in client.post("/recommend", json=body).json()["items"]:
+        assert {reason["item"] for reason in item["because"]} <= set(body["history"])
+        weights = [reason["weight"] for reason in item["because"]]
+        assert weights == sorted(weights, reverse=True)
+        assert weights[0] > 0
+
+
+def test_similar_items_and_users(recommender: Recommender, client: TestClient):
+    found = client.post("/similar", json={"item": "jazz-03", "k": 4}).json()
+    assert [row["item"] for row in found] == recommender.similar_items("jazz-03", 4)[
+        "item"
+    ].to_list()
+    user = recommender.bundle.users.values[5]
+    found = client.post("/similar", json={"user": user, "k": 4}).json()
+    assert [row["user"] for row in found] == recommender.similar_users(user, 4)["user"].to_list()
+
+
+def test_items_and_users_are_found(recommender: Recommender, client: TestClient):
+    found = client.get("/items", params={"q": "JAZZ-0", "limit": 3}).json()
+    assert len(found) == 3
+    assert all("jazz-0" in row["item"] for row in found)
+    popular = client.get("/items", params={"limit": 1}).json()[0]["item"]
+    degrees = recommender.bundle.item_degrees
+    assert degrees[recommender.bundle.items.encode([popular])[0]] == degrees.max()
+    assert client.get("/items", params={"q": "jazz-12", "limit": 1}).json()[0]["item"] == "jazz-12"
+    user = recommender.bundle.users.values[5]
+    assert user in client.get("/users", params={"q": user[:4].upper(), "limit": 200}).json()
+    assert client.get("/users", params={"q": user, "limit": 1}).json() == [user]
+
+
+def test_what_a_user_has_is_counted_and_told_up_to_a_limit(
+    recommender: Recommender, client: TestClient
+):
+    user = recommender.bundle.users.values[5]
+    items = recommender.items_of(5)["item"].to_list()
+    assert len(items) > 2
+    own = client.get(f"/users/{user}").json()
+    assert (own["user"], own["total"]) == (user, len(items))
+    assert [row["item"] for row in own["items"]] == items
+    own = client.get(f"/users/{user}", params={"limit": 2}).json()
+    assert own["total"] == len(items)
+    assert [row["item"] for row in own["items"]] == items[:2]
+    assert client.get(f"/users/{user}", params={"limit": 1_001}).status_code == 422
+
+
+def test_the_model_says_what_it_is(recommender: Recommender, client: TestClient):
+    card = client.get("/model").json()
+    assert card["fingerprint"] == recommender.bundle.record["fingerprint"]
+    assert (card["num_users"], card["num_items"]) == (800, 400)

@@ -1,0 +1,163 @@
+"""Another bundle is taken up, and no request is lost."""
+
+import asyncio
+import json
+import logging
+import threading
+from collections import Counter
+from dataclasses import asdict
+from pathlib import Path
+
+import httpx2
+import pytest
+from fastapi.testclient import TestClient
+
+from mgformer.bundle import write_whole
+from mgformer.errors import BundleError
+from mgformer.recommender import Recommender
+from mgformer.serving import app as app_module
+from mgformer.serving.app import create_app
+from mgformer.serving.engine import Engine
+from mgformer.serving.questions import Question, answer_all
+from mgformer.serving.schemas import ANSWER
+from tests.serving.running import eventually
+
+
+def test_a_new_bundle_is_taken_up_and_a_broken_one_is_not(tmp_path: Path):
+    folder = tmp_path / "run"
+    Recommender.fit("demo", "itemknn").save(folder)
+    with TestClient(create_app(folder, watch=False)) as client:
+        assert client.post("/admin/reload").json()["changed"] is False
+        Recommender.fit("demo", "ease").save(folder)
+        assert client.get("/model").json()["model"] == "itemknn"
+        assert client.post("/admin/reload").json()["changed"] is True
+        assert client.get("/model").json()["model"] == "ease"
+        (folder / "bundle.json").write_text("{")
+        assert "damaged" in client.post("/admin/reload").json()["error"]
+        assert client.post("/recommend", json={"history": ["jazz-03"]}).status_code == 200
+        text = client.get("/metrics").text
+        for result in ("loaded", "unchanged", "failed"):
+            assert f'result="{result}"}} 1' in text
+
+
+def test_the_folder_is_watched_and_what_cannot_be_used_is_read_once(
+    tmp_path: Path, monkeypatch, caplog
+):
+    folder = tmp_path / "run"
+    Recommender.fit("demo", "itemknn").save(folder)
+    looks, has_news = Counter(), Engine.has_news
+
+    async def counted(engine: Engine) -> bool:
+        news = await has_news(engine)
+        looks[news] += 1
+        return news
+
+    monkeypatch.setattr(Engine, "has_news", counted)
+    monkeypatch.setattr(app_module, "WATCH_SECONDS", 0.01)
+    with TestClient(create_app(folder)) as client:
+
+        def reported() -> list[str]:
+            errors = [record for record in caplog.records if record.levelno >= logging.ERROR]
+            return [error.message.partition(":")[0] for error in errors]
+
+        def rests() -> None:
+            seen = looks[False]
+            eventually(lambda: looks[False] >= seen + 5)
+
+        rests()
+        (folder / "bundle.json").touch()  # the same bundle, which is no reload
+        eventually(lambda: looks[True] == 1)
+        assert "mgformer_reloads_total{" not in client.get("/metrics").text
+        write_whole(folder / "bundle.json", "{")
+        eventually(reported)
+        rests()
+        assert reported() == ["the new bundle cannot be used, the old one stays"]
+        assert "damaged" in client.post("/admin/reload").json()["error"]  # asked for, it is read
+        (folder / "notes.txt").write_text("no part of the bundle")
+        rests()
+        assert 'result="failed"} 2' in client.get("/metrics").text
+        Recommender.fit("demo", "ease").save(folder)
+        eventually(lambda: client.get("/model").json()["model"] == "ease")
+        text = client.get("/metrics").text
+        assert 'result="loaded"} 1' in text
+        assert 'result="unchanged"' not in text
+
+
+def rounded(value):
+    """The last bits of what is solved for depend on the thread that computes it."""
+    if isinstance(value, dict):
+        return {name: rounded(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [rounded(part) for part in value]
+    return round(value, 5) if isinstance(value, float) else value
+
+
+def test_reloading_under_load_loses_no_request_and_mixes_no_bundles(tmp_path: Path):
+    folder = tmp_path / "run"
+    bundles = Recommender.fit("demo", "ials"), Recommender.fit("demo", "ials", seed=1)
+    bundles[0].save(folder)
+    app = create_app(folder, watch=False)
+    questions = [
+        Question(5, user="bella-787"),
+        Question(5, history=("jazz-03", "jazz-04")),
+        Question(5, user="amir-186", history=("jazz-03",), explain=True),
+    ]
+    allowed = [
+        [rounded(json.loads(ANSWER.dump_json(answer))) for answer in answers]
+        for answers in zip(*(answer_all(one, questions) for one in bundles), strict=True)
+    ]
+    assert all(old["items"] != new["items"] for old, new in allowed)
+
+    async def work() -> Counter:
+        transport = httpx2.ASGITransport(app)
+        answered: Counter = Counter()
+        async with httpx2.AsyncClient(transport=transport, base_url="http://test") as client:
+            for wave in range(20):
+                asked = [
+                    client.post("/recommend", json=asdict(questions[n % 3])) for n in range(102)
+                ]
+                bundles[(wave + 1) % 2].save(folder)
+                asked.insert(10, client.post("/admin/reload"))
+                found = [
+                    rounded(answer.raise_for_status().json())
+                    for answer in await asyncio.gather(*asked)
+                ]
+                assert found.pop(10)["changed"]
+                answered.update(allowed[n % 3].index(answer) for n, answer in enumerate(found))
+        return answered
+
+    answered = asyncio.run(work())
+    assert answered.total() == 2_040
+    assert min(answered[0], answered[1]) > 200
+
+
+def test_a_bundle_may_be_replaced_while_it_is_read(tmp_path: Path):
+    folder = tmp_path / "run"
+    bundles = [Recommender.fit("demo", "itemknn", seed=seed) for seed in (0, 1)]
+    bundles[0].save(folder)
+    engine, done = Engine(folder), threading.Event()
+
+    def replace() -> None:
+        while not done.is_set():
+            for bundle in bundles:
+                bundle.save(folder)
+
+    async def reload() -> None:
+        changes = 0
+        while changes < 30:
+            changes += await engine.reload()
+
+    writer = threading.Thread(target=replace)
+    writer.start()
+    try:
+        asyncio.run(reload())  # nothing is raised
+    finally:
+        done.set()
+        writer.join()
+        engine.close()
+    assert engine.loaded.recommender.recommend(["bella-787"], 3).height == 3
+
+
+def test_a_folder_without_a_bundle_is_refused(tmp_path: Path):
+    with pytest.raises(BundleError, match="no trained recommender here"):
+        create_app(tmp_path)
