@@ -1,3 +1,4 @@
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -145,6 +146,42 @@ def test_no_candidates_and_no_users() -> None:
 
 def test_an_enormous_k_costs_no_more_than_the_catalogue() -> None:
     assert top_k(dot(2, 5, 2, 0), [0, 1], 10**12).items.shape == (2, 5)
+
+
+@pytest.mark.parametrize("num_users", [1, 300])
+def test_long_lists_keep_to_the_memory(num_users: int) -> None:
+    """The vectors of one user's candidates, in float64, would take more than twice the bound."""
+    scorer = dot(num_users, 10_000, 64, seed=2)
+    whole = top_k(scorer, np.arange(num_users), 5_000, memory_mb=2_000)
+    tracemalloc.start()
+    try:
+        found = top_k(scorer, np.arange(num_users), 5_000, memory_mb=1)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak - found.items.nbytes - found.scores.nbytes < 1_000_000
+    np.testing.assert_array_equal(found.items, whole.items)
+    np.testing.assert_array_equal(found.scores, whole.scores)
+
+
+@pytest.mark.parametrize("scorer", ["dot", "history"])
+def test_fewer_users_are_ranked_at_a_time_where_lists_are_long(
+    scorer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows: list[int] = []
+
+    class Noted(topk._Tile):
+        def __init__(self, num: int, columns: int) -> None:
+            rows.append(num)
+            super().__init__(num, columns)
+
+    monkeypatch.setattr(topk, "_Tile", Noted)
+    pairs = some_pairs(100, 2_000, 0.01, seed=1)
+    made = dot(100, 2_000, 4, seed=1) if scorer == "dot" else HistoryScorer(pairs, through=pairs)
+    for k in (10, 1_000):
+        top_k(made, np.arange(100), k, memory_mb=3)
+    assert rows[0] > 90
+    assert rows[1] == 3_000_000 // (4 * topk.CANDIDATE_BYTES * (1_000 + exact.SLACK))
 
 
 @pytest.mark.parametrize("k", [0, -1])

@@ -25,15 +25,16 @@ from mgformer.ranking.exact import (
     DEPTH,
     LEVELS,
     SLACK,
-    exact_scores,
     rank_all,
     rank_one,
     rounding,
+    scores_at,
 )
 from mgformer.ranking.scorers import DotScorer, Scorer
 
 MAX_USERS = 512  # users of a tile: enough to keep the matrix product at full speed
 FEW_USERS = 4  # so many are ranked one by one, which a tile of so few would not do faster
+CANDIDATE_BYTES = 80  # of a candidate, while those of a user are merged and ordered
 NOTHING = -torch.inf
 
 
@@ -111,7 +112,7 @@ def _rank_one_by_one(scorer: DotScorer, task: _Task) -> Iterator[Part]:
     for place, user in enumerate(task.users.tolist()):
         if seen is not None:
             masked = seen.indices[seen.indptr[user] : seen.indptr[user + 1]]
-        best, exact = rank_one(scorer, user, masked, task.k)
+        best, exact = rank_one(scorer, user, masked, task.k, task.memory // 4)
         yield place, torch.from_numpy(best)[None], torch.from_numpy(exact)[None]
 
 
@@ -122,24 +123,29 @@ def _rank_dot(scorer: DotScorer, task: _Task) -> Iterator[Part]:
     items = items.float().contiguous()
     num_items = len(items)
     n = min(k + SLACK, num_items)
-    # A tile of scores takes half of the memory; the other half is for what is made of it.
-    rows = max(1, min(MAX_USERS, len(users), memory // (8 * min(num_items, 16_384))))
+    # A tile of scores takes half of the memory, its best a quarter, what those are scored by the
+    # other. One user may take more, as the list alone may.
+    of_a_user = max(8 * min(num_items, 16_384), 4 * CANDIDATE_BYTES * n)
+    rows = max(1, min(MAX_USERS, len(users), memory // of_a_user))
     columns = min(num_items, max(n, memory // (8 * rows)))
     tile = _Tile(rows, columns)
     for start in range(0, len(users), rows):
         batch = users[start : start + rows]
         vectors = scorer.users[torch.from_numpy(batch)].float()
         masked = _pairs(seen, batch, choice)
-        found: list[tuple[Tensor, Tensor]] = []
+        found: tuple[Tensor, Tensor] | None = None
         for left in range(0, num_items, columns):
             part = items[left : left + columns]
             scores = tile.view(len(batch), len(part))
             torch.mm(vectors, part.T, out=scores)
             _mask(scores, masked, left)
             best, values = tile.best(len(batch), len(part), n)
-            found.append((best + left, values))
-        best, values = _merge(found, n)
-        exact = torch.from_numpy(exact_scores(vectors.numpy(), items[best].numpy()))
+            found = _merge(found, (best + left, values), n)
+        assert found is not None
+        best, values = found
+        exact = torch.from_numpy(
+            scores_at(vectors.numpy(), items.numpy(), best.numpy(), memory // 4)
+        )
         exact = torch.where(values.isneginf(), values, exact)
         margin = rounding(scorer) * vectors.norm(dim=1)
         best, exact, unsure = _settle(best, values, exact, k, margin, num_items)
@@ -155,7 +161,8 @@ def _rank(scorer: Scorer, task: _Task) -> Iterator[Part]:
     users, k, seen, choice, memory = task
     num_items = scorer.num_items if choice is None else len(choice)
     n = min(k + SLACK, num_items)
-    rows = max(1, min(MAX_USERS, len(users), memory // (16 * scorer.num_items)))
+    of_a_user = max(16 * scorer.num_items, 4 * CANDIDATE_BYTES * n)
+    rows = max(1, min(MAX_USERS, len(users), memory // of_a_user))
     tile = _Tile(rows, num_items)
     for start in range(0, len(users), rows):
         batch = users[start : start + rows]
@@ -211,11 +218,13 @@ def _best_by_blocks(scores: Tensor, n: int, levels: int) -> tuple[Tensor, Tensor
     return places // n * width + blocks.gather(1, places % n), values
 
 
-def _merge(found: list[tuple[Tensor, Tensor]], n: int) -> tuple[Tensor, Tensor]:
-    """Return the n best of the candidates that several tiles of items brought."""
-    if len(found) == 1:
-        return found[0]
-    best, values = (torch.cat(part, 1) for part in zip(*found, strict=True))
+def _merge(
+    found: tuple[Tensor, Tensor] | None, more: tuple[Tensor, Tensor], n: int
+) -> tuple[Tensor, Tensor]:
+    """Return the n best of the candidates found so far and of those of another tile of items."""
+    if found is None:
+        return more
+    best, values = (torch.cat(part, 1) for part in zip(found, more, strict=True))
     values, places = values.topk(n, sorted=False)
     return best.gather(1, places), values
 
