@@ -52,6 +52,7 @@ def top_k(
     *,
     seen: sp.csr_array | None = None,
     candidates: ArrayLike | None = None,
+    exclude: ArrayLike = (),
     memory_mb: int = 256,
 ) -> TopK:
     """Return the `k` best items of each user.
@@ -62,6 +63,7 @@ def top_k(
         k: How many items; may exceed the catalogue.
         seen: [U, I] pairs never to be returned, indexed like the scorer's users.
         candidates: Numbers of the items to choose from; all by default.
+        exclude: Numbers of items never to be returned, to anybody.
         memory_mb: Bound on the working memory, in megabytes.
     """
     if k < 1:
@@ -69,13 +71,17 @@ def top_k(
     if memory_mb < 1:
         raise ConfigError(f"memory_mb must be at least 1, got {memory_mb}")
     asked = np.ascontiguousarray(users, dtype=np.int64).reshape(-1)
-    choice = None if candidates is None else np.unique(np.asarray(candidates, dtype=np.int64))
+    banned = np.unique(np.asarray(exclude, dtype=np.int64))
+    choice = None
+    if candidates is not None:
+        choice = np.setdiff1d(np.asarray(candidates, dtype=np.int64), banned)
+        banned = banned[:0]
     k = min(k, scorer.num_items if choice is None else len(choice))
     items = np.full((len(asked), k), -1, dtype=np.int32)
     scores = np.full((len(asked), k), -np.inf, dtype=np.float32)
     if not k:
         return TopK(items, scores)
-    task = _Task(asked, k, seen, choice, memory_mb * 1_000_000)
+    task = _Task(asked, k, seen, choice, banned, memory_mb * 1_000_000)
     with torch.no_grad(), phase("ranking", len(asked)) as advance:
         for start, best, values in _parts(scorer, task):
             stop = start + len(best)
@@ -93,6 +99,7 @@ class _Task(NamedTuple):
     k: int
     seen: sp.csr_array | None
     choice: NDArray[np.int64] | None
+    banned: NDArray[np.int64]  # ascending; empty where there is a choice, which is without them
     memory: int  # bytes
 
 
@@ -108,17 +115,18 @@ def _parts(scorer: Scorer, task: _Task) -> Iterator[Part]:
 
 
 def _rank_one_by_one(scorer: DotScorer, task: _Task) -> Iterator[Part]:
-    seen, masked = task.seen, np.zeros(0, dtype=np.int32)
+    seen, own = task.seen, np.zeros(0, dtype=np.int32)
     for place, user in enumerate(task.users.tolist()):
         if seen is not None:
-            masked = seen.indices[seen.indptr[user] : seen.indptr[user + 1]]
+            own = seen.indices[seen.indptr[user] : seen.indptr[user + 1]]
+        masked = np.concatenate([own, task.banned]) if len(task.banned) else own
         best, exact = rank_one(scorer, user, masked, task.k, task.memory // 4)
         yield place, torch.from_numpy(best)[None], torch.from_numpy(exact)[None]
 
 
 def _rank_dot(scorer: DotScorer, task: _Task) -> Iterator[Part]:
     """Rank by products of tiles, settled pair by pair."""
-    users, k, seen, choice, memory = task
+    users, k, seen, choice, banned, memory = task
     items = scorer.items if choice is None else scorer.items[torch.from_numpy(choice)]
     items = items.float().contiguous()
     num_items = len(items)
@@ -139,6 +147,7 @@ def _rank_dot(scorer: DotScorer, task: _Task) -> Iterator[Part]:
             scores = tile.view(len(batch), len(part))
             torch.mm(vectors, part.T, out=scores)
             _mask(scores, masked, left)
+            scores[:, _within(banned, left, len(part))] = NOTHING
             best, values = tile.best(len(batch), len(part), n)
             found = _merge(found, (best + left, values), n)
         assert found is not None
@@ -150,7 +159,7 @@ def _rank_dot(scorer: DotScorer, task: _Task) -> Iterator[Part]:
         margin = rounding(scorer) * vectors.norm(dim=1)
         best, exact, unsure = _settle(best, values, exact, k, margin, num_items)
         for row in unsure.tolist():
-            own = masked[1][masked[0] == row].numpy()
+            own = np.concatenate([masked[1][masked[0] == row].numpy(), banned])
             full = rank_all(vectors[row].numpy(), items.numpy(), own, k)
             best[row], exact[row] = map(torch.from_numpy, full)
         yield start, best, exact
@@ -158,7 +167,7 @@ def _rank_dot(scorer: DotScorer, task: _Task) -> Iterator[Part]:
 
 def _rank(scorer: Scorer, task: _Task) -> Iterator[Part]:
     """Rank with a scorer whose rows come whole and exact, such as history × item-item matrix."""
-    users, k, seen, choice, memory = task
+    users, k, seen, choice, banned, memory = task
     num_items = scorer.num_items if choice is None else len(choice)
     n = min(k + SLACK, num_items)
     of_a_user = max(16 * scorer.num_items, 4 * CANDIDATE_BYTES * n)
@@ -170,6 +179,7 @@ def _rank(scorer: Scorer, task: _Task) -> Iterator[Part]:
         scores = tile.view(len(batch), num_items)
         scores.copy_(given if choice is None else given[:, torch.from_numpy(choice)])
         _mask(scores, _pairs(seen, batch, choice), 0)
+        scores[:, _within(banned, 0, num_items)] = NOTHING
         best, values = tile.best(len(batch), num_items, n)
         best, exact, unsure = _settle(best, values, values, k, torch.zeros(len(batch)), num_items)
         for row in unsure.tolist():
@@ -278,3 +288,9 @@ def _mask(scores: Tensor, pairs: tuple[Tensor, Tensor], left: int) -> None:
         inside = (columns >= left) & (columns < left + scores.shape[1])
         rows, columns = rows[inside], columns[inside] - left
     scores[rows, columns] = NOTHING
+
+
+def _within(banned: NDArray[np.int64], left: int, width: int) -> Tensor:
+    """Return which columns of a tile beginning at `left` are banned."""
+    start, stop = np.searchsorted(banned, [left, left + width])
+    return torch.from_numpy(banned[start:stop] - left)
