@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 
 import mgformer
+from mgformer import recommender as recommender_module
 from mgformer.errors import ConfigError, DataError
 from mgformer.recommender import Recommender
 
@@ -145,6 +146,55 @@ def test_vectors_of_new_users(recommender: Recommender):
     assert vector @ recommender.bundle.scorer.items[item].numpy() == pytest.approx(best.score)
     with pytest.raises(DataError, match="no item of the history is known: nothing"):
         recommender.embed_user(["nothing"])
+
+
+def test_what_nobody_is_to_get_is_left_out(recommender: Recommender):
+    user, some = recommender.bundle.users.values[0], recommender.bundle.items.values[:3].to_list()
+    ranked = recommender.recommend([user], 30)["item"].to_list()
+    for options in ({}, {"candidates": ranked[:12]}):
+        never = [*ranked[:10:2], "never heard of"]
+        found = recommender.recommend([user], 4, exclude=never, **options)
+        assert found["item"].to_list() == ranked[1:9:2]
+        assert [i.item for i in next(recommender.answers([user], 4, exclude=never)).items] == (
+            ranked[1:9:2]
+        )
+    by_history = [i.item for i in recommender.recommend_for(some, 9).items]
+    found = recommender.recommend_for(some, 4, exclude=by_history[:5]).items
+    assert [i.item for i in found] == by_history[5:]
+
+
+def test_one_id_is_not_taken_for_its_letters(recommender: Recommender):
+    user, item = recommender.bundle.users.values[0], recommender.bundle.items.values[0]
+    for ask in (
+        lambda: recommender.recommend(user),
+        lambda: list(recommender.answers(user)),
+        lambda: recommender.recommend_for(item),
+        lambda: recommender.explain_history(item, item),
+        lambda: recommender.recommend([user], candidates=item),
+        lambda: recommender.recommend([user], exclude=item),
+        lambda: recommender.recommend_for(5),
+    ):
+        with pytest.raises(ConfigError, match=r"alone, expected several ids, such as \["):
+            ask()
+    if recommender.bundle.record["model"] == "ials":
+        with pytest.raises(ConfigError, match=f"history: got '{item}' alone"):
+            recommender.embed_user(item)
+
+
+def test_lists_are_made_as_they_are_taken(recommender: Recommender, monkeypatch):
+    monkeypatch.setattr(recommender_module, "ANSWERED_TOGETHER", 3)
+    users, ranked, rank = recommender.bundle.users.values[:8].to_list(), [], recommender.rank
+    monkeypatch.setattr(
+        recommender,
+        "rank",
+        lambda numbers, *a, **o: ranked.append(len(numbers)) or rank(numbers, *a, **o),
+    )
+    answers = recommender.answers(users, 4)
+    first = [next(answers) for _ in range(4)]
+    assert ranked == [3, 3]
+    table = recommender.recommend(users, 4)
+    found = [item.item for answer in (*first, *answers) for item in answer.items]
+    assert found == table["item"].to_list()
 
 
 def test_unknown_users_get_suggestions(recommender: Recommender):

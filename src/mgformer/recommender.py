@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Source = Literal["model", "history", "popularity"]
+ANSWERED_TOGETHER = 1 << 10
+"""Users whose lists are made at a time where they are taken one by one."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,7 @@ class Recommender:
         *,
         exclude_seen: bool = True,
         candidates: Iterable[ExternalId] | None = None,
+        exclude: Iterable[ExternalId] = (),
     ) -> pl.DataFrame:
         """Return the columns user, rank, item, name (if items have names) and score.
 
@@ -116,26 +119,40 @@ class Recommender:
             k: Items for each.
             exclude_seen: Leave out what a user has already.
             candidates: Items to choose from; all if not given.
+            exclude: Items never to recommend; those that are not known never are.
         """
-        numbers = self.numbers_of(list(users))
-        chosen = None if candidates is None else self.candidate_numbers(candidates)
-        found, _ = self.rank(numbers, k, exclude_seen=exclude_seen, candidates=chosen)
+        numbers = self.numbers_of(users)
+        found, _ = self.rank(
+            numbers,
+            k,
+            exclude_seen=exclude_seen,
+            candidates=self._candidates(candidates),
+            exclude=self.excluded_numbers(exclude),
+        )
         return self.table_of(numbers, found)
 
     def answers(
         self,
-        users: Sequence[ExternalId],
+        users: Iterable[ExternalId],
         k: int = 20,
         *,
         exclude_seen: bool = True,
         candidates: Iterable[ExternalId] | None = None,
+        exclude: Iterable[ExternalId] = (),
     ) -> Iterator[Answer]:
-        """Yield what `recommend` returns, user by user, with where it comes from."""
-        numbers = self.numbers_of(users)
-        chosen = None if candidates is None else self.candidate_numbers(candidates)
-        found, sources = self.rank(numbers, k, exclude_seen=exclude_seen, candidates=chosen)
-        for row, number in enumerate(numbers):
-            yield self.answer(self.bundle.users.values[int(number)], found, row, sources[row])
+        """Yield what `recommend` returns, user by user, with where it comes from.
+
+        Lists are made as they are taken: those of everybody need not fit into memory.
+        """
+        numbers, chosen = self.numbers_of(users), self._candidates(candidates)
+        banned = self.excluded_numbers(exclude)
+        for start in range(0, len(numbers), ANSWERED_TOGETHER):
+            block = numbers[start : start + ANSWERED_TOGETHER]
+            found, sources = self.rank(
+                block, k, exclude_seen=exclude_seen, candidates=chosen, exclude=banned
+            )
+            for row, number in enumerate(block):
+                yield self.answer(self.bundle.users.values[int(number)], found, row, sources[row])
 
     def recommend_for(
         self,
@@ -145,6 +162,7 @@ class Recommender:
         user: ExternalId | None = None,
         exclude_seen: bool = True,
         candidates: Iterable[ExternalId] | None = None,
+        exclude: Iterable[ExternalId] = (),
     ) -> Answer:
         """Answer for somebody known by the items of `history`; nothing is trained.
 
@@ -157,13 +175,14 @@ class Recommender:
                 the user had.
             exclude_seen: Leave out the items of the history.
             candidates: Items to choose from; all if not given.
+            exclude: Items never to recommend; those that are not known never are.
         """
         items, unknown = self.history_items(history, user)
         row = self.rows_of([items])
-        chosen = None if candidates is None else self.candidate_numbers(candidates)
+        chosen, banned = self._candidates(candidates), self.excluded_numbers(exclude)
         seen = row if exclude_seen else None
         scorer: Scorer = self.bundle.scorer.fold_in(row) if len(items) else self._popularity
-        found = top_k(scorer, [0], k, seen=seen, candidates=chosen)
+        found = top_k(scorer, [0], k, seen=seen, candidates=chosen, exclude=banned)
         source: Source = "history" if len(items) else "popularity"
         return self.answer(user, found, 0, source, unknown)
 
@@ -227,7 +246,7 @@ class Recommender:
         self, history: Iterable[ExternalId], user: ExternalId | None = None
     ) -> tuple[NDArray[np.int32], tuple[ExternalId, ...]]:
         """Return the numbers of the known items of a history, and of a user; and the unknown."""
-        listed = list(history)
+        listed = _several("history", history)
         items = self.bundle.items.encode(listed)
         unknown = tuple(i for i, n in zip(listed, items, strict=True) if n < 0)
         if user is not None:
@@ -242,23 +261,32 @@ class Recommender:
         shape = (len(histories), self.bundle.train.num_items)
         return sp.csr_array((np.ones(len(items), np.float32), items, ends), shape=shape)
 
-    def numbers_of(self, users: Sequence[ExternalId]) -> NDArray[np.int32]:
+    def numbers_of(self, users: Iterable[ExternalId]) -> NDArray[np.int32]:
         """Return internal numbers of users; the first unknown one is refused with suggestions."""
-        numbers = self.bundle.users.encode(users)
+        listed = _several("users", users)
+        numbers = self.bundle.users.encode(listed)
         unknown = np.flatnonzero(numbers < 0)
         if len(unknown):
             more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
-            raise _unknown("user", self.bundle.users, users[int(unknown[0])], more)
+            raise _unknown("user", self.bundle.users, listed[int(unknown[0])], more)
         return numbers
 
     def candidate_numbers(self, items: Iterable[ExternalId]) -> NDArray[np.int32]:
         """Return internal numbers of items to choose from; the first unknown one is refused."""
-        listed = list(items)
+        listed = _several("candidates", items)
         numbers = self.bundle.items.encode(listed)
         unknown = np.flatnonzero(numbers < 0)
         if len(unknown):
             raise _unknown("item", self.bundle.items, listed[int(unknown[0])])
         return numbers
+
+    def excluded_numbers(self, items: Iterable[ExternalId]) -> NDArray[np.int32]:
+        """Return internal numbers of items never to recommend; unknown ones never would be."""
+        numbers = self.bundle.items.encode(_several("exclude", items))
+        return numbers[numbers >= 0]
+
+    def _candidates(self, items: Iterable[ExternalId] | None) -> NDArray[np.int32] | None:
+        return None if items is None else self.candidate_numbers(items)
 
     def rank(
         self,
@@ -267,18 +295,24 @@ class Recommender:
         *,
         exclude_seen: bool = True,
         candidates: NDArray[np.int32] | None = None,
+        exclude: NDArray[np.int32] | Sequence[int] = (),
     ) -> tuple[TopK, list[Source]]:
         """Rank for users by number; those without training pairs are folded in by their items."""
         bundle = self.bundle
         trained = bundle.train.indptr[numbers + 1] > bundle.train.indptr[numbers]
         seen = bundle.known if exclude_seen else None
-        found = top_k(bundle.scorer, numbers, k, seen=seen, candidates=candidates)
+        found = top_k(bundle.scorer, numbers, k, seen=seen, candidates=candidates, exclude=exclude)
         if not trained.all():
             strangers = np.flatnonzero(~trained)
             histories = sp.csr_array(bundle.known[numbers[strangers]])
             folded, rows = bundle.scorer.fold_in(histories), np.arange(len(strangers))
             found.items[strangers], found.scores[strangers] = top_k(
-                folded, rows, k, seen=histories if exclude_seen else None, candidates=candidates
+                folded,
+                rows,
+                k,
+                seen=histories if exclude_seen else None,
+                candidates=candidates,
+                exclude=exclude,
             )
         return found, ["model" if t else "history" for t in trained]
 
@@ -363,6 +397,13 @@ def _highest(
     order = np.argsort(-scores, kind="stable")
     order = order[order != without][:k]
     return order, scores[order]
+
+
+def _several(what: str, ids: Iterable[ExternalId]) -> list[ExternalId]:
+    """Return ids as a list; a single one, which would be read letter by letter, is refused."""
+    if isinstance(ids, str | int):
+        raise ConfigError(f"{what}: got {ids!r} alone, expected several ids, such as [{ids!r}]")
+    return list(ids)
 
 
 def _unknown(kind: str, ids: Ids, asked: ExternalId, more: str = "") -> UnknownIdError:
