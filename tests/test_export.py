@@ -36,6 +36,23 @@ def test_vectors_with_ids_rank_as_the_library_does(recommender, tmp_path: Path):
         np.testing.assert_array_equal(arrays["items"], items["vector"].to_numpy())
 
 
+def test_users_who_were_not_trained_are_solved_for(tmp_path: Path):
+    options = {"score": {"kind": "prior"}, "train": {"epochs": 2}, "options": {"dim": 16}}
+    held_out = Recommender.fit("demo", "directau", split={"kind": "users"}, **options)
+    bundle, scorer = held_out.bundle, held_out.bundle.scorer
+    strangers = np.flatnonzero(np.diff(bundle.history.indptr))
+    assert len(strangers) == 160
+    export(bundle, "npz", tmp_path)
+    with np.load(tmp_path / "vectors.npz", allow_pickle=False) as arrays:
+        for number in strangers[:5]:
+            own = bundle.items.decode(bundle.known[[int(number)]].indices).to_list()
+            vector = held_out.embed_user(own)
+            np.testing.assert_allclose(arrays["users"][number], vector, atol=1e-6)
+            assert np.abs(scorer.users[number].numpy() - vector).max() > 1e-2
+        others = np.setdiff1d(np.arange(800), strangers)
+        np.testing.assert_array_equal(arrays["users"][others], scorer.users[others].numpy())
+
+
 def test_an_index_comes_with_its_recall(recommender, tmp_path: Path):
     import faiss
 
@@ -90,6 +107,13 @@ def test_on_the_command_line(recommender, tmp_path: Path):
     )
     assert len(found["similar"]) == 2
     assert_one_line(mgformer("similar", tmp_path / "run"), "either --item ID or --user ID")
+
+
+def test_where_nothing_is_like_an_item(tmp_path: Path):
+    Recommender.fit(([1, 1, 2], [5, 6, 7]), "itemknn", split={"valid": 0, "test": 0}).save(
+        tmp_path / "run"
+    )
+    assert succeed("similar", tmp_path / "run", "--item", 7) == "nothing is like 7\n"
 
 
 def test_ids_stay_numbers_where_they_are(tmp_path: Path):

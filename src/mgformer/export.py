@@ -7,7 +7,7 @@
     card      MODEL_CARD.md: data, protocol, figures, config
 
 Only models with vectors have the first four. The product of a user's and an item's vector is the
-score by which the library ranks.
+score by which the library ranks; users who were not trained are solved for from their items.
 
 Shapes: I items, D channels, n items of a history.
 """
@@ -46,7 +46,9 @@ def _vectors(bundle: Bundle) -> DotScorer:
             f"{bundle.record.get('model')} has no vectors to export: it compares items with items;"
             " export --format card, or train a model with embeddings, such as mgformer"
         )
-    return bundle.scorer
+    scorer = bundle.complete_scorer
+    assert isinstance(scorer, DotScorer)
+    return scorer
 
 
 def _to_parquet(bundle: Bundle, folder: Path) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -19,7 +19,7 @@ from mgformer.data.dataset import read_dataset
 from mgformer.data.ids import ExternalId, Ids
 from mgformer.errors import ConfigError, DataError, UnknownIdError
 from mgformer.pipeline import train
-from mgformer.ranking.scorers import DotScorer, Scorer
+from mgformer.ranking.scorers import DotScorer, Scorer, cosines
 from mgformer.ranking.topk import TopK, top_k
 
 if TYPE_CHECKING:
@@ -59,7 +59,18 @@ class Answer:
     source: Source
     """model: a user of the training data; history: by given items; popularity: nothing known."""
     unknown: tuple[ExternalId, ...] = ()
-    """Items of the history that the model has never seen, and passed over."""
+    """Items of the history of which the model has no training pair: they were passed over."""
+
+
+class History(NamedTuple):
+    """What somebody has, by number."""
+
+    telling: NDArray[np.int32]
+    """Items that the model was trained on: somebody is known by these."""
+    owned: NDArray[np.int32]
+    """All that have a number: not to be recommended again."""
+    unknown: tuple[ExternalId, ...] = ()
+    """Items that were given, and are not telling."""
 
 
 class Recommender:
@@ -166,7 +177,8 @@ class Recommender:
     ) -> Answer:
         """Answer for somebody known by the items of `history`; nothing is trained.
 
-        Unknown items are passed over; if none is known, the answer is what is popular.
+        Items of which the model has no training pair are passed over; if no other is left, the
+        answer is what is popular.
 
         Args:
             history: Items.
@@ -177,35 +189,43 @@ class Recommender:
             candidates: Items to choose from; all if not given.
             exclude: Items never to recommend; those that are not known never are.
         """
-        items, unknown = self.history_items(history, user)
-        row = self.rows_of([items])
-        chosen, banned = self._candidates(candidates), self.excluded_numbers(exclude)
-        seen = row if exclude_seen else None
-        scorer: Scorer = self.bundle.scorer.fold_in(row) if len(items) else self._popularity
-        found = top_k(scorer, [0], k, seen=seen, candidates=chosen, exclude=banned)
-        source: Source = "history" if len(items) else "popularity"
-        return self.answer(user, found, 0, source, unknown)
+        somebody = self.history_of(history, user)
+        found, (source,) = self.rank_histories(
+            self.rows_of([somebody.telling]),
+            self.rows_of([somebody.owned]),
+            k,
+            exclude_seen=exclude_seen,
+            candidates=self._candidates(candidates),
+            exclude=self.excluded_numbers(exclude),
+        )
+        return self.answer(user, found, 0, source, somebody.unknown)
 
     def similar_items(self, item: ExternalId, k: int = 20) -> pl.DataFrame:
-        """Return the items most like an item: item, name (if items have names), score."""
-        number = self._number_of_item(item)
-        items, scores = _highest(self.bundle.scorer.similarities(number).numpy(), k, without=number)
+        """Return the items most like an item: item, name (if items have names), score.
+
+        There are fewer than k where other items have nothing in common with it, by the model: a
+        score that is not above zero. Of items that are not in train nothing can be said.
+        """
+        self._check_compares("items")
+        number, trained = self._number_of_item(item), self.bundle.item_degrees > 0
+        scores = self.bundle.scorer.similarities(number).numpy()
+        scores = np.where(trained & trained[number], scores, np.float32(0))
+        items, scores = _highest(scores, k, without=number)
         return self._named(items).with_columns(score=pl.Series(scores))
 
     def similar_users(self, user: ExternalId, k: int = 20) -> pl.DataFrame:
-        """Return the users most like a user: user, score (a cosine)."""
+        """Return the users most like a user: user, score (a cosine above zero)."""
+        self._check_compares("users")
         number = int(self.numbers_of([user])[0])
-        scorer = self.bundle.scorer
+        scorer = self.bundle.complete_scorer
         if isinstance(scorer, DotScorer):
-            rows = scorer.users[:, : scorer.users.shape[1] - scorer.constant].double()
-            scores = (rows @ rows[number]).numpy()
-            lengths = rows.norm(dim=1).numpy()
+            scores = cosines(scorer.users[:, : scorer.num_varying], number).numpy()
         else:
             matrix = self.bundle.known
-            scores = (matrix @ matrix[[number]].T).toarray()[:, 0].astype(np.float64)
+            common = (matrix @ matrix[[number]].T).toarray()[:, 0]
             lengths = np.sqrt(np.diff(matrix.indptr))
-        cosines = scores / np.maximum(lengths * lengths[number], 1e-12)
-        users, values = _highest(cosines.astype(np.float32), k, without=number)
+            scores = common / np.maximum(lengths * lengths[number], 1e-12)
+        users, values = _highest(scores.astype(np.float32), k, without=number)
         return pl.DataFrame({"user": self.bundle.users.decode(users), "score": values})
 
     def embed_user(self, history: Iterable[ExternalId]) -> NDArray[np.float32]:
@@ -216,12 +236,13 @@ class Recommender:
                 f"{self.bundle.record.get('model')} has no vectors: it compares items with items;"
                 " train a model with embeddings, such as mgformer"
             )
-        items, unknown = self.history_items(history)
-        if not len(items):
+        somebody = self.history_of(history)
+        if not len(somebody.telling):
             raise DataError(
-                f"no item of the history is known: {_listed(unknown)}; nothing to embed"
+                f"no item of the history is known: {_listed(somebody.unknown)}; nothing to embed"
             )
-        vector: NDArray[np.float32] = scorer.fold_in(self.rows_of([items])).users[0].numpy()
+        row = self.rows_of([somebody.telling])
+        vector: NDArray[np.float32] = scorer.fold_in(row).users[0].numpy()
         return vector
 
     def explain(self, user: ExternalId, item: ExternalId) -> pl.DataFrame:
@@ -236,23 +257,24 @@ class Recommender:
 
     def explain_history(self, history: Iterable[ExternalId], item: ExternalId) -> pl.DataFrame:
         """Return what `explain` does, for somebody known by the items of `history`."""
-        own, _ = self.history_items(history)
+        own = self.history_of(history).telling
         items = np.array([self._number_of_item(item)])
         weights = self.bundle.scorer.contributions(own, items)[:, 0]
         order = np.argsort(-weights, kind="stable")
         return self._named(own[order]).with_columns(weight=pl.Series(weights[order]))
 
-    def history_items(
-        self, history: Iterable[ExternalId], user: ExternalId | None = None
-    ) -> tuple[NDArray[np.int32], tuple[ExternalId, ...]]:
-        """Return the numbers of the known items of a history, and of a user; and the unknown."""
+    def history_of(self, history: Iterable[ExternalId], user: ExternalId | None = None) -> History:
+        """Return what somebody has: the items of a history and, if given, those of a user."""
         listed = _several("history", history)
-        items = self.bundle.items.encode(listed)
-        unknown = tuple(i for i, n in zip(listed, items, strict=True) if n < 0)
+        numbers = self.bundle.items.encode(listed)
+        learned = (numbers >= 0) & (self.bundle.item_degrees[numbers] > 0)
+        unknown = tuple(item for item, known in zip(listed, learned, strict=True) if not known)
+        owned = numbers[numbers >= 0]
         if user is not None:
             number = int(self.numbers_of([user])[0])
-            items = np.concatenate([items, _row(self.bundle.known, number)])
-        return np.unique(items[items >= 0]), unknown
+            owned = np.concatenate([owned, _row(self.bundle.known, number)])
+        owned = np.unique(owned)
+        return History(owned[self.bundle.item_degrees[owned] > 0], owned, unknown)
 
     def rows_of(self, histories: Sequence[NDArray[np.int32]]) -> sp.csr_array:
         """Return histories, by number, as rows of a matrix [n, I]."""
@@ -299,22 +321,54 @@ class Recommender:
     ) -> tuple[TopK, list[Source]]:
         """Rank for users by number; those without training pairs are folded in by their items."""
         bundle = self.bundle
-        trained = bundle.train.indptr[numbers + 1] > bundle.train.indptr[numbers]
         seen = bundle.known if exclude_seen else None
         found = top_k(bundle.scorer, numbers, k, seen=seen, candidates=candidates, exclude=exclude)
-        if not trained.all():
-            strangers = np.flatnonzero(~trained)
-            histories = sp.csr_array(bundle.known[numbers[strangers]])
-            folded, rows = bundle.scorer.fold_in(histories), np.arange(len(strangers))
-            found.items[strangers], found.scores[strangers] = top_k(
-                folded,
-                rows,
+        sources: list[Source] = ["model"] * len(numbers)
+        strangers = np.flatnonzero(bundle.train.indptr[numbers + 1] == bundle.train.indptr[numbers])
+        if len(strangers):
+            asked = numbers[strangers]
+            (found.items[strangers], found.scores[strangers]), others = self.rank_histories(
+                sp.csr_array(bundle.telling[asked]),
+                sp.csr_array(bundle.known[asked]),
                 k,
-                seen=histories if exclude_seen else None,
+                exclude_seen=exclude_seen,
                 candidates=candidates,
                 exclude=exclude,
             )
-        return found, ["model" if t else "history" for t in trained]
+            for place, source in zip(strangers, others, strict=True):
+                sources[place] = source
+        return found, sources
+
+    def rank_histories(
+        self,
+        telling: sp.csr_array,
+        owned: sp.csr_array,
+        k: int,
+        *,
+        exclude_seen: bool = True,
+        candidates: NDArray[np.int32] | None = None,
+        exclude: NDArray[np.int32] | Sequence[int] = (),
+    ) -> tuple[TopK, list[Source]]:
+        """Rank for people by what they have, rows of [n, I]; what is popular if nothing is telling.
+
+        Args:
+            telling: Items by which they are known.
+            owned: Items that `exclude_seen` leaves out.
+            k: Items for each.
+            exclude_seen: Leave out what they have.
+            candidates: Numbers of the items to choose from; all if not given.
+            exclude: Numbers of items never to recommend.
+        """
+        people, seen = np.arange(telling.shape[0]), owned if exclude_seen else None
+        known = np.diff(telling.indptr) > 0
+        folded = self.bundle.scorer.fold_in(telling)
+        found = top_k(folded, people, k, seen=seen, candidates=candidates, exclude=exclude)
+        if not known.all():
+            popular, nobody = self._popularity(len(people)), people[~known]
+            found.items[nobody], found.scores[nobody] = top_k(
+                popular, nobody, k, seen=seen, candidates=candidates, exclude=exclude
+            )
+        return found, ["history" if one else "popularity" for one in known]
 
     def table_of(self, numbers: NDArray[np.int32], found: TopK) -> pl.DataFrame:
         """Return the lists found for users by number as one table, best first."""
@@ -349,10 +403,21 @@ class Recommender:
             for i in _row(self.bundle.known, user)[:most]
         ]
 
+    def _popularity(self, num_users: int) -> Scorer:
+        return DotScorer(torch.ones(num_users, 1), self._counts)
+
     @cached_property
-    def _popularity(self) -> Scorer:
-        counts = torch.from_numpy(self.bundle.item_degrees).float()[:, None]
-        return DotScorer(torch.ones(1, 1), counts)
+    def _counts(self) -> torch.Tensor:
+        return torch.from_numpy(self.bundle.item_degrees).float()[:, None]
+
+    def _check_compares(self, what: str) -> None:
+        """Refuse to compare along a single channel, where everything is alike."""
+        scorer = self.bundle.scorer
+        if isinstance(scorer, DotScorer) and scorer.num_varying < 2:
+            raise ConfigError(
+                f"{self.bundle.record.get('model')} cannot tell which {what} are alike: it has one"
+                " number for each; train another model, such as mgformer"
+            )
 
     def _number_of_item(self, item: ExternalId) -> int:
         return int(self.candidate_numbers([item])[0])
@@ -391,11 +456,11 @@ def _row(matrix: sp.csr_array, number: int) -> NDArray[np.int32]:
 def _highest(
     scores: NDArray[np.float32], k: int, without: int
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Return places and values of the k highest scores but one, ties by place."""
+    """Return places and values of the k highest scores above zero but one, ties by place."""
     if k < 1:
         raise ConfigError(f"k must be at least 1, got {k}")
     order = np.argsort(-scores, kind="stable")
-    order = order[order != without][:k]
+    order = order[(order != without) & (scores[order] > 0)][:k]
     return order, scores[order]
 
 

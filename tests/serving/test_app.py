@@ -4,7 +4,7 @@ import asyncio
 import json
 import threading
 from collections import Counter
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import httpx2
@@ -140,6 +140,21 @@ def test_a_history_over_http(recommender: Recommender, client: TestClient):
     assert answer["unknown"] == ["unheard of"]
     assert answer["source"] == "history"
     assert client.post("/recommend", json={"history": []}).json()["source"] == "popularity"
+
+
+def test_items_without_training_pairs_are_passed_over_by_the_service_too(recommender: Recommender):
+    train, item = recommender.bundle.train, recommender.bundle.items.values[4]
+    kept = train.indices != 4
+    bundle = replace(recommender.bundle, train=train.subset(kept), history=train.subset(~kept))
+    without = Recommender(bundle)
+    histories = [(item,), ("jazz-03", item), ()]
+    answers = answer_all(without, [Question(9, history=history) for history in histories])
+    assert [answer.source for answer in answers] == ["popularity", "history", "popularity"]
+    assert [answer.unknown for answer in answers] == [(item,), (item,), ()]
+    for history, answer in zip(histories, answers, strict=True):
+        alone = without.recommend_for(history, 9)
+        assert [i.item for i in answer.items] == [i.item for i in alone.items]
+        assert not set(history) & {i.item for i in answer.items}
 
 
 def test_reasons_are_items_of_the_history(client: TestClient):

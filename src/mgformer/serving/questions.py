@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 
 from mgformer.data.ids import ExternalId
 from mgformer.errors import MgformerError
-from mgformer.ranking.topk import top_k
-from mgformer.recommender import Answer, Reason, Recommender
+from mgformer.recommender import Answer, History, Reason, Recommender
 
 MOST_REASONS = 3
 MOST_EXPLAINED = 50
@@ -99,27 +98,23 @@ def _of_histories(
 ) -> list[Answer | MgformerError]:
     """Answer for people known by items, folded in together."""
     answers: dict[int, Answer | MgformerError] = {}
-    histories: dict[int, NDArray[np.int32]] = {}
-    unknown: dict[int, tuple[ExternalId, ...]] = {}
+    people: dict[int, History] = {}
     for place, question in enumerate(questions):
         try:
-            items, unknown[place] = recommender.history_items(question.history or (), question.user)
+            people[place] = recommender.history_of(question.history or (), question.user)
         except MgformerError as error:
             answers[place] = error
-            continue
-        if len(items):
-            histories[place] = items
-        else:
-            answers[place] = _alone(recommender, question)  # what is popular
-    if histories:
-        rows = recommender.rows_of(list(histories.values()))
-        k = max(questions[place].k for place in histories)
-        scorer = recommender.bundle.scorer.fold_in(rows)
-        found = top_k(scorer, np.arange(len(histories)), k, seen=rows if exclude_seen else None)
-        for row, place in enumerate(histories):
+    if people:
+        found, sources = recommender.rank_histories(
+            recommender.rows_of([somebody.telling for somebody in people.values()]),
+            recommender.rows_of([somebody.owned for somebody in people.values()]),
+            max(questions[place].k for place in people),
+            exclude_seen=exclude_seen,
+        )
+        for row, (place, somebody) in enumerate(people.items()):
             question = questions[place]
             answers[place] = recommender.answer(
-                question.user, found, row, "history", unknown[place], k=question.k
+                question.user, found, row, sources[row], somebody.unknown, k=question.k
             )
     return [answers[place] for place in range(len(questions))]
 
@@ -131,7 +126,7 @@ def _explained(
     if not question.explain or isinstance(answer, MgformerError) or answer.source == "popularity":
         return answer
     bundle = recommender.bundle
-    own, _ = recommender.history_items(question.history or (), question.user)
+    own = recommender.history_of(question.history or (), question.user).telling
     shown = answer.items[:MOST_EXPLAINED]
     numbers = bundle.items.encode([item.item for item in shown])
     items = []
