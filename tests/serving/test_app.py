@@ -112,6 +112,7 @@ def test_questions_asked_together_are_answered_as_if_alone(recommender: Recommen
             history=data.draw(some),
             exclude_seen=data.draw(st.booleans()),
             candidates=data.draw(st.none() | some.filter(bool)),
+            exclude=data.draw(st.just(()) | some),
         )
 
     questions = [draw() for _ in range(data.draw(st.integers(1, 6)))]
@@ -122,6 +123,7 @@ def test_questions_asked_together_are_answered_as_if_alone(recommender: Recommen
             user=question.user,
             exclude_seen=question.exclude_seen,
             candidates=question.candidates,
+            exclude=question.exclude,
         )
         assert [i.item for i in answer.items] == [i.item for i in alone.items]
         assert [i.score for i in answer.items] == pytest.approx([i.score for i in alone.items])
@@ -140,6 +142,22 @@ def test_a_history_over_http(recommender: Recommender, client: TestClient):
     assert answer["unknown"] == ["unheard of"]
     assert answer["source"] == "history"
     assert client.post("/recommend", json={"history": []}).json()["source"] == "popularity"
+
+
+def test_items_nobody_is_to_get_are_left_out_over_http(
+    recommender: Recommender, client: TestClient
+):
+    users = recommender.bundle.users.values[:2].to_list()
+    exclude = recommender.recommend(users, 4)["item"].to_list()
+    expected = [expected_of(a) for a in recommender.answers(users, 5, exclude=exclude)]
+    body = {"k": 5, "exclude": [*exclude, "unheard of"]}
+    for user, own in zip(users, expected, strict=True):
+        answer = client.post("/recommend", json={"user": user, **body}).json()
+        assert listed(answer) == own
+        assert not set(exclude) & {item for item, _ in own}
+    together = client.post("/recommend/batch", json={"users": users, **body}).json()
+    assert [listed(answer) for answer in together] == expected
+    assert client.post("/recommend", json={"user": users[0], "exclude": "x"}).status_code == 422
 
 
 def test_items_without_training_pairs_are_passed_over_by_the_service_too(recommender: Recommender):
