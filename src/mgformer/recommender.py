@@ -71,6 +71,8 @@ class History(NamedTuple):
     """All that have a number: not to be recommended again."""
     unknown: tuple[ExternalId, ...] = ()
     """Items that were given, and are not telling."""
+    user: ExternalId | None = None
+    """Who it is, if a user of the training data."""
 
 
 class Recommender:
@@ -198,7 +200,7 @@ class Recommender:
             candidates=self._candidates(candidates),
             exclude=self.excluded_numbers(exclude),
         )
-        return self.answer(user, found, 0, source, somebody.unknown)
+        return self.answer(somebody.user, found, 0, source, somebody.unknown)
 
     def similar_items(self, item: ExternalId, k: int = 20) -> pl.DataFrame:
         """Return the items most like an item: item, name (if items have names), score.
@@ -272,9 +274,10 @@ class Recommender:
         owned = numbers[numbers >= 0]
         if user is not None:
             number = int(self.numbers_of([user])[0])
+            user = self.bundle.users.values[number]
             owned = np.concatenate([owned, _row(self.bundle.known, number)])
         owned = np.unique(owned)
-        return History(owned[self.bundle.item_degrees[owned] > 0], owned, unknown)
+        return History(owned[self.bundle.item_degrees[owned] > 0], owned, unknown, user)
 
     def rows_of(self, histories: Sequence[NDArray[np.int32]]) -> sp.csr_array:
         """Return histories, by number, as rows of a matrix [n, I]."""

@@ -66,23 +66,26 @@ def test_python_command_line_http_and_files_give_the_same_list(
 
     k, with_seen = data.draw(st.integers(1, 30)), data.draw(st.booleans())
     choice = some("item", 40) if data.draw(st.booleans()) else None
-    options = {"exclude_seen": not with_seen, "candidates": choice}
+    never = some("item", 40) if data.draw(st.booleans()) else []
+    options = {"exclude_seen": not with_seen, "candidates": choice, "exclude": never}
     flags = ["-k", k, *(["--with-seen"] if with_seen else [])]
-    if choice is not None:
-        (folder / "choice.txt").write_text("\n".join(choice))
-        flags += ["--candidates", folder / "choice.txt"]
-    if data.draw(st.booleans(), label="somebody new"):
+    for flag, ids_in_file in (("--candidates", choice), ("--exclude", never)):
+        if ids_in_file:
+            (folder / flag).write_text("\n".join(ids_in_file))
+            flags += [flag, folder / flag]
+    if data.draw(st.booleans(), label="known by items"):
         history = some("item", 6)
-        expected = [expected_of(recommender.recommend_for(history, k, **options))]
-        flags += ["--history", ",".join(history)]
-        bodies = [{"history": history}]
+        user = some("user", 1)[0] if data.draw(st.booleans(), label="and a user") else None
+        expected = [expected_of(recommender.recommend_for(history, k, user=user, **options))]
+        flags += ["--history", ",".join(history), *([] if user is None else ["--user", user])]
+        bodies = [{"history": history, "user": user}]
     else:
         users = some("user", 5)
         expected = [expected_of(answer) for answer in recommender.answers(users, k, **options)]
         flags += [flag for user in users for flag in ("--user", user)]
         bodies = [{"user": user} for user in users]
         if choice is None:
-            body = {"users": users, "k": k, "exclude_seen": not with_seen}
+            body = {"users": users, "k": k, "exclude_seen": not with_seen, "exclude": never}
             by_batch = client.post("/recommend/batch", json=body).json()
             assert [listed(answer) for answer in by_batch] == expected
     for body, own in zip(bodies, expected, strict=True):

@@ -129,7 +129,7 @@ def _of_histories(
         for row, (place, somebody) in enumerate(people.items()):
             question = questions[place]
             answers[place] = recommender.answer(
-                question.user, found, row, sources[row], somebody.unknown, k=question.k
+                somebody.user, found, row, sources[row], somebody.unknown, k=question.k
             )
     return [answers[place] for place in range(len(questions))]
 
