@@ -129,7 +129,7 @@ def test_what_files_name_that_is_not_known_is_passed_over(recommender, tmp_path:
     assert [item["item"] for item in answer["items"]] == ranked[:3]
     for arguments in (["--users", tmp_path / "none"], ["--all", "--candidates", tmp_path / "none"]):
         done = mgformer("recommend", run, *arguments)
-        assert_one_line(done, "is in the training data, such as 'no such id'")
+        assert_one_line(done, "is in the training data; the first is 'no such id'")
 
 
 @pytest.mark.usefixtures("small_blocks")

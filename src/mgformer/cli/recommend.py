@@ -159,7 +159,9 @@ def _known_in(file: Path, kind: str, ids: Ids, *, refuse_none: bool) -> NDArray[
     if len(unknown):
         first = listed[int(unknown[0])]
         if refuse_none and len(unknown) == len(listed):
-            raise DataError(f"{file}: no {kind} of it is in the training data, such as {first!r}")
+            raise DataError(
+                f"{file}: none of its {kind}s is in the training data; the first is {first!r}"
+            )
         count = f"{len(unknown):,} of {len(listed):,} {kind}s"
         warn(f"{file}: {count} are not in the training data, passed over, such as {first!r}")
     return numbers[numbers >= 0]
