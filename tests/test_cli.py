@@ -8,14 +8,17 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
 
+from mgformer import recommender
 from mgformer.bundle import load_bundle
 from mgformer.cli import main
 from mgformer.data.demo import SHOWCASE
+from mgformer.recommender import Recommender
 
 
 @dataclass
@@ -140,12 +143,61 @@ def test_recommend_for_somebody_new(run: Path) -> None:
     assert all(i["item"].startswith("jazz") for i in entry["items"])
     assert not {"jazz-03", "jazz-04"} & {i["item"] for i in entry["items"]}
     done = mgformer("recommend", run, "--history", "jazz-03,jaz-04", "--json")
-    assert "not in the data, passed over: jaz-04 (did you mean jazz-04" in done.stderr
+    assert "not in the training data, passed over: jaz-04 (did you mean jazz-04" in done.stderr
+    assert json.loads(done.stdout)["users"][0]["unknown"] == ["jaz-04"]
     nobody = json.loads(succeed("recommend", run, "--history", "unheard-of", "-k", 2, "--json"))
     assert nobody["users"][0]["source"] == "popularity"
     degrees = load_bundle(run).item_degrees
     most = load_bundle(run).items.values[int(degrees.argmax())]
     assert nobody["users"][0]["items"][0]["item"] == most
+
+
+def test_items_that_a_user_has_taken_since(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    pairs = rng.integers(0, 30, 300), rng.integers(0, 30, 300)
+    trained = Recommender.fit(pairs, "itemknn")
+    trained.save(tmp_path / "run")
+    expected = trained.recommend_for([5, 7], 4, user=2)
+    assert expected.items != trained.recommend_for([5, 7], 4).items
+    asked = "recommend", tmp_path / "run", "--user", 2, "--history", "5,7", "-k", 4
+    (answer,) = json.loads(succeed(*asked, "--json"))["users"]
+    assert (answer["user"], answer["source"]) == (2, "history")
+    assert [i["item"] for i in answer["items"]] == [i.item for i in expected.items]
+    succeed(*asked, "--out", tmp_path / "x.parquet")
+    table = pl.read_parquet(tmp_path / "x.parquet")
+    assert table["user"].to_list() == [2] * 4
+    assert table["item"].to_list() == [i.item for i in expected.items]
+    assert "recommended for 2" in succeed(*asked)
+
+
+def test_of_everybody_only_those_shown_are_ranked(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ranked: list[int] = []
+    rank = Recommender.rank
+
+    def noted(self: Recommender, numbers: Any, *arguments: Any, **options: Any) -> Any:
+        ranked.append(len(numbers))
+        return rank(self, numbers, *arguments, **options)
+
+    monkeypatch.setattr(Recommender, "rank", noted)
+    monkeypatch.setattr(recommender, "ANSWERED_TOGETHER", 300)
+    shown = succeed("recommend", run, "--all", "-k", 2)
+    assert ranked == [20]
+    assert shown.count("recommended for") == 20
+    assert "… and 780 more users; use --out or --json for all" in shown
+    ranked.clear()
+    answer = json.loads(succeed("recommend", run, "--all", "-k", 2, "--json"))
+    assert ranked == [300, 300, 200]
+    assert answer["k"] == 2
+    assert [u["user"] for u in answer["users"]] == load_bundle(run).users.values.to_list()
+
+
+def test_with_a_file_one_object_says_where_lists_are(run: Path, tmp_path: Path) -> None:
+    target = tmp_path / "x.csv"
+    for whom, count in ((["--all"], 800), (["--history", "jazz-03"], 1)):
+        done = json.loads(succeed("recommend", run, *whom, "-k", 2, "--out", target, "--json"))
+        assert done == {"users": count, "out": str(target)}
 
 
 def test_held_out_users_are_ranked_by_their_history(tmp_path: Path) -> None:
@@ -258,6 +310,7 @@ def test_bad_parts(test: str, expected: str, tmp_path: Path) -> None:
 
 def test_bad_questions(run: Path, tmp_path: Path) -> None:
     user = SHOWCASE["one taste"]
+    (tmp_path / "folder.csv").mkdir()
     for arguments, expected in {
         ("--user", user.upper()): "unknown user",
         ("--user", user + "x"): f"did you mean {user}",
@@ -265,13 +318,17 @@ def test_bad_questions(run: Path, tmp_path: Path) -> None:
         ("--user", user, "-k", "0"): "-k must be at least 1, got 0",
         (): "exactly one of",
         ("--user", user, "--all"): "exactly one of",
+        ("--all", "--history", "jazz-03"): "exactly one of",
+        ("--user", user, "--user", user, "--history", "jazz-03"): "exactly one of",
+        ("--user", user + "x", "--history", "jazz-03"): f"did you mean {user}",
         ("--history", " , "): "--history is empty",
         ("--users", str(tmp_path / "none.txt")): "cannot be read",
         ("--all", "--out", str(tmp_path / "x.xlsx")): ".parquet, .csv, .jsonl",
         ("--all", "--out", str(tmp_path / "no" / "x.csv")): "make it first",
+        ("--all", "--out", str(tmp_path / "folder.csv")): "is a folder; give the name of a file",
     }.items():
         assert_one_line(mgformer("recommend", run, *arguments), expected)
-    assert list(tmp_path.iterdir()) == []
+    assert list(tmp_path.iterdir()) == [tmp_path / "folder.csv"]
 
 
 @pytest.mark.parametrize("damage", ["truncated", "changed", "newer"])

@@ -1,15 +1,20 @@
 """Exports hold the vectors that rank, and the fold-in gives the users that the library gives."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
+import torch
 
+from mgformer import export as export_module
 from mgformer.data.ids import Ids
-from mgformer.errors import ConfigError
+from mgformer.errors import BundleError, ConfigError
 from mgformer.export import FORMS, export, model_card
+from mgformer.ranking.scorers import DotScorer
 from mgformer.recommender import Recommender
 from tests.test_cli import assert_one_line, mgformer, succeed
 
@@ -34,6 +39,23 @@ def test_vectors_with_ids_rank_as_the_library_does(recommender, tmp_path: Path):
     with np.load(tmp_path / "vectors.npz", allow_pickle=False) as arrays:
         assert arrays["user_ids"].tolist() == users["id"].to_list()
         np.testing.assert_array_equal(arrays["items"], items["vector"].to_numpy())
+
+
+def test_users_who_were_not_trained_are_solved_for(tmp_path: Path):
+    options = {"score": {"kind": "prior"}, "train": {"epochs": 2}, "options": {"dim": 16}}
+    held_out = Recommender.fit("demo", "directau", split={"kind": "users"}, **options)
+    bundle, scorer = held_out.bundle, held_out.bundle.scorer
+    strangers = np.flatnonzero(np.diff(bundle.history.indptr))
+    assert len(strangers) == 160
+    export(bundle, "npz", tmp_path)
+    with np.load(tmp_path / "vectors.npz", allow_pickle=False) as arrays:
+        for number in strangers[:5]:
+            own = bundle.items.decode(bundle.known[[int(number)]].indices).to_list()
+            vector = held_out.embed_user(own)
+            np.testing.assert_allclose(arrays["users"][number], vector, atol=1e-6)
+            assert np.abs(scorer.users[number].numpy() - vector).max() > 1e-2
+        others = np.setdiff1d(np.arange(800), strangers)
+        np.testing.assert_array_equal(arrays["users"][others], scorer.users[others].numpy())
 
 
 def test_an_index_comes_with_its_recall(recommender, tmp_path: Path):
@@ -62,11 +84,30 @@ def test_the_fold_in_runs_elsewhere(recommender, tmp_path: Path):
     np.testing.assert_allclose(one, recommender.embed_user(history[:1]), atol=1e-4)
 
 
+@pytest.mark.parametrize("fault", ["wrong", "not finite"])
+def test_a_fold_in_that_differs_is_not_written(fault, recommender, tmp_path: Path, monkeypatch):
+    if fault == "wrong":
+        monkeypatch.setattr(export_module, "CG_ROUNDS", 1)
+    else:
+        fold_in = DotScorer.fold_in
+
+        def broken(scorer: DotScorer, histories: Any) -> DotScorer:
+            return replace(scorer, users=fold_in(scorer, histories).users * torch.nan)
+
+        monkeypatch.setattr(DotScorer, "fold_in", broken)
+    with pytest.raises(BundleError, match="its users differ from the library's by"):
+        export(recommender.bundle, "onnx", tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_card_names_data_protocol_and_figures(recommender):
     card, record = model_card(recommender.bundle), recommender.bundle.record
     assert record["fingerprint"] in card
     assert record["protocol"] in card
-    assert f"| ndcg@20 | {record['test']['ndcg@20']:.4f} |" in card
+    figures = (record[part]["ndcg@20"] for part in ("test", "popularity", "valid"))
+    assert f"| ndcg@20 | {' | '.join(f'{figure:.4f}' for figure in figures)} |" in card
+    assert "- seed: 0\n" in card
+    assert f"- epochs: {record['epochs']}\n" in card
 
 
 def test_models_without_vectors_have_a_card_only(tmp_path: Path):
@@ -75,7 +116,9 @@ def test_models_without_vectors_have_a_card_only(tmp_path: Path):
         with pytest.raises(ConfigError, match="itemknn has no vectors to export"):
             export(bundle, form, tmp_path)
     export(bundle, "card", tmp_path)
-    assert (tmp_path / "MODEL_CARD.md").read_text().startswith("# itemknn on demo")
+    card = (tmp_path / "MODEL_CARD.md").read_text()
+    assert card.startswith("# itemknn on demo")
+    assert "epochs:" not in card
 
 
 def test_on_the_command_line(recommender, tmp_path: Path):
@@ -83,6 +126,10 @@ def test_on_the_command_line(recommender, tmp_path: Path):
     done = json.loads(succeed("export", tmp_path / "run", "--format", "npz", "--json"))
     assert (Path(done["folder"]) / "vectors.npz").exists()
     assert_one_line(mgformer("export", tmp_path / "run", "--format", "csv"), "expected one of")
+    (tmp_path / "file").write_text("")
+    for taken in (tmp_path / "file", tmp_path / "file" / "below"):
+        done = mgformer("export", tmp_path / "run", "--format", "card", "--out", taken)
+        assert_one_line(done, "is a file, expected a folder")
     shown = succeed("similar", tmp_path / "run", "--item", "jazz-03", "-k", 2)
     assert recommender.similar_items("jazz-03", 1)["item"][0] in shown
     found = json.loads(
@@ -90,6 +137,13 @@ def test_on_the_command_line(recommender, tmp_path: Path):
     )
     assert len(found["similar"]) == 2
     assert_one_line(mgformer("similar", tmp_path / "run"), "either --item ID or --user ID")
+
+
+def test_where_nothing_is_like_an_item(tmp_path: Path):
+    Recommender.fit(([1, 1, 2], [5, 6, 7]), "itemknn", split={"valid": 0, "test": 0}).save(
+        tmp_path / "run"
+    )
+    assert succeed("similar", tmp_path / "run", "--item", 7) == "nothing is like 7\n"
 
 
 def test_ids_stay_numbers_where_they_are(tmp_path: Path):

@@ -1,5 +1,6 @@
 """Lists of many users: in parts, resumable, equal to those of one user at a time."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -7,7 +8,7 @@ import polars as pl
 import pytest
 
 from mgformer import lists
-from mgformer.lists import write_lists
+from mgformer.lists import write_lists, write_whole
 from mgformer.recommender import Recommender
 from tests.test_cli import assert_one_line, mgformer, succeed
 
@@ -95,9 +96,84 @@ def test_candidates_exclusions_and_seen_items_on_the_command_line(recommender, t
         target = tmp_path / "lists.csv"
         succeed("recommend", tmp_path / "run", "--user", user, "-k", 3, *arguments, "--out", target)
         assert pl.read_csv(target)["item"].to_list() == expected
-    (tmp_path / "some.txt").write_text("no such item")
-    done = mgformer("recommend", tmp_path / "run", "--user", user, *files)
-    assert_one_line(done, "unknown item 'no such item'")
+
+
+def test_what_files_name_that_is_not_known_is_passed_over(recommender, tmp_path: Path):
+    recommender.save(tmp_path / "run")
+    user = recommender.bundle.users.values[0]
+    ranked = recommender.recommend([user], 40)["item"].to_list()
+    for name, ids in {
+        "users": [user, "came later", "later still"],
+        "some": [*ranked[3:20], "new item"],
+        "never": [*ranked[3:6], "gone item"],
+        "none": ["no such id"],
+    }.items():
+        (tmp_path / name).write_text("\n".join(ids))
+    files = ["--candidates", tmp_path / "some", "--exclude", tmp_path / "never"]
+    run, target = tmp_path / "run", tmp_path / "lists.csv"
+    asked = "recommend", run, "--users", tmp_path / "users", "-k", 3
+    done = mgformer(*asked, *files, "--out", target)
+    assert pl.read_csv(target).select("user", "item").rows() == [(user, i) for i in ranked[6:9]]
+    warnings = [line for line in done.stderr.splitlines() if line.startswith("warning: ")]
+    rest = "are not in the training data, passed over, such as"
+    assert sorted(warnings) == sorted(
+        [
+            f"warning: {tmp_path / 'some'}: 1 of 18 items {rest} 'new item'",
+            f"warning: {tmp_path / 'never'}: 1 of 4 items {rest} 'gone item'",
+            f"warning: {tmp_path / 'users'}: 2 of 3 users {rest} 'came later'",
+        ]
+    )
+    (answer,) = json.loads(mgformer(*asked, "--exclude", tmp_path / "none", "--json").stdout)[
+        "users"
+    ]
+    assert [item["item"] for item in answer["items"]] == ranked[:3]
+    for arguments in (["--users", tmp_path / "none"], ["--all", "--candidates", tmp_path / "none"]):
+        done = mgformer("recommend", run, *arguments)
+        assert_one_line(done, "is in the training data; the first is 'no such id'")
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_parts_that_were_given_up_are_removed(recommender, tmp_path, monkeypatch):
+    def interrupted(*arguments, **options):
+        raise KeyboardInterrupt
+
+    def write(k: int, name: str) -> None:
+        write_lists(recommender, np.arange(150, dtype=np.int32), k, tmp_path / name)
+
+    monkeypatch.setattr(recommender, "rank", interrupted)
+    for name in ("lists.csv", "other.csv"):
+        with pytest.raises(KeyboardInterrupt):
+            write(4, name)
+    monkeypatch.undo()
+    monkeypatch.setattr(lists, "BLOCK_USERS", 100)
+    (tmp_path / ".lists.csv.parts").mkdir()
+    write(5, "lists.csv")
+    left = sorted(path.name for path in tmp_path.iterdir())
+    assert left[0] == ".lists.csv.parts"
+    assert left[1].startswith(".other.csv.")
+    assert left[2:] == ["lists.csv"]
+    write_whole(pl.DataFrame({"user": [1]}).lazy(), tmp_path / "other.csv")
+    left = sorted(path.name for path in tmp_path.iterdir())
+    assert left == [".lists.csv.parts", "lists.csv", "other.csv"]
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_what_is_excluded_is_a_part_of_the_question(recommender, tmp_path, monkeypatch):
+    users, target = np.arange(150, dtype=np.int32), tmp_path / "lists.parquet"
+    rank = recommender.rank
+
+    def stopping(numbers, k, **options):
+        if numbers[0] == 100:
+            raise KeyboardInterrupt
+        return rank(numbers, k, **options)
+
+    monkeypatch.setattr(recommender, "rank", stopping)
+    with pytest.raises(KeyboardInterrupt):
+        write_lists(recommender, users, 4, target)
+    monkeypatch.undo()
+    monkeypatch.setattr(lists, "BLOCK_USERS", 100)
+    write_lists(recommender, users, 4, target, exclude=np.arange(300, dtype=np.int32))
+    assert recommender.bundle.items.encode(pl.read_parquet(target)["item"]).min() >= 300
 
 
 def test_nobody_gives_an_empty_file(recommender, tmp_path: Path):

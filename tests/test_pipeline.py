@@ -32,6 +32,13 @@ def test_same_seed_same_record(name: str) -> None:
     assert one.per_user.equals(two.per_user)
 
 
+@pytest.mark.parametrize("split", [{}, {"kind": "users"}, {"refit": True}, {"test": 0}])
+def test_every_record_has_the_floor_of_its_split(split: dict[str, object]) -> None:
+    record, floor = (run(name, split=split).record for name in ("ease", "popularity"))
+    assert record["popularity"] == floor["test"]
+    assert bool(record["popularity"]) == bool(record["test"])
+
+
 def test_the_split_depends_on_the_seed_and_not_on_the_model() -> None:
     one, other_model, other_seed = run("ease"), run("gfcf"), run("ease", seed=1)
     np.testing.assert_array_equal(one.test.indices, other_model.test.indices)

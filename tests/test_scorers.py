@@ -5,7 +5,8 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from mgformer.ranking.scorers import DotScorer, HistoryScorer
+from mgformer.ranking import scorers
+from mgformer.ranking.scorers import DotScorer, HistoryScorer, cosines
 from tests.test_topk import some_pairs
 
 
@@ -76,3 +77,20 @@ def test_what_is_prepared_of_the_items_serves_new_users_too(items: torch.Tensor,
     assert histories._into is histories.fold_in(row)._into
     assert histories.fold_in(row).num_users == 1
     assert histories.num_users == 5
+
+
+def test_cosines_are_taken_some_rows_at_a_time(items: torch.Tensor, monkeypatch):
+    items[5] = 0
+    rows = items.double().numpy()
+    lengths = np.maximum(np.linalg.norm(rows, axis=1), 1e-12)
+    expected = rows @ rows[11] / lengths / lengths[11]
+    assert expected[5] == 0
+    np.testing.assert_allclose(cosines(items, 11), expected, rtol=0, atol=1e-6)
+    monkeypatch.setattr(scorers, "BLOCK_ROWS", 7)
+    widest = []
+    double = torch.Tensor.double
+    monkeypatch.setattr(
+        torch.Tensor, "double", lambda self: widest.append(self.numel()) or double(self)
+    )
+    np.testing.assert_allclose(cosines(items, 11), expected, rtol=0, atol=1e-6)
+    assert max(widest) == 7 * 7

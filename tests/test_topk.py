@@ -1,3 +1,4 @@
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -33,8 +34,10 @@ def check(scorer: Scorer, k: int, seen: sp.csr_array | None = None, **options: o
     users = np.arange(scorer.num_users)[::-1]
     found = top_k(scorer, users, k, seen=seen, **options)  # type: ignore[arg-type]
     candidates: Any = options.get("candidates")
-    expected = ranking_by_sorting(scorer, users, k, seen, candidates)
-    width = min(k, scorer.num_items if candidates is None else len(set(candidates)))
+    exclude: Any = options.get("exclude", ())
+    allowed = set(range(scorer.num_items) if candidates is None else candidates) - set(exclude)
+    expected = ranking_by_sorting(scorer, users, k, seen, allowed)
+    width = min(k, scorer.num_items if candidates is None else len(allowed))
     assert found.items.shape == (len(users), width)
     np.testing.assert_array_equal(found.items, expected[:, :width])
     assert (expected[:, width:] == -1).all()
@@ -67,6 +70,7 @@ def test_blocks_and_tiles_are_exercised(levels: int, monkeypatch: pytest.MonkeyP
     seen = some_pairs(33, 1_000, 0.1, seed=2)
     check(scorer, 10, seen)
     check(scorer, 10, seen, candidates=np.arange(3, 900, 7))
+    check(scorer, 10, seen, exclude=np.arange(0, 1_000, 3))
 
 
 @pytest.mark.parametrize("levels", [0, 2])
@@ -82,6 +86,19 @@ def test_tiles_of_items_do_not_change_the_result(
             part = top_k(scorer, np.arange(20), 20, seen=seen, memory_mb=memory_mb)
             np.testing.assert_array_equal(part.items, whole.items)
             np.testing.assert_array_equal(part.scores, whole.scores)  # bit for bit
+
+
+def test_items_nobody_is_to_have_are_left_out_of_every_tile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scorer = dot(9, 70_001, 8, seed=3)
+    best = top_k(scorer, np.arange(9), 30)
+    banned = best.items[:, ::2].reshape(-1)
+    monkeypatch.setattr(topk, "MAX_USERS", 3)
+    for memory_mb in (1, 2_000):
+        found = top_k(scorer, np.arange(9), 5, exclude=banned, memory_mb=memory_mb)
+        for row, ranked in zip(found.items, best.items, strict=True):
+            np.testing.assert_array_equal(row, ranked[~np.isin(ranked, banned)][:5])
 
 
 def test_one_user_at_a_time_gives_the_same_bits() -> None:
@@ -117,6 +134,8 @@ def test_history_scorer_of_every_form() -> None:
     ):
         check(scorer, 12, histories)
         check(scorer, 12, histories, candidates=[5, 5, 250, 17])
+        check(scorer, 12, histories, candidates=[5, 5, 250, 17], exclude=[17, 3])
+        check(scorer, 12, histories, exclude=[*range(280), 290, 290])
         one_by_one = torch.cat([scorer.scores(torch.tensor([u])) for u in range(30)])
         assert torch.equal(one_by_one, scorer.scores(torch.arange(30)))
 
@@ -145,6 +164,42 @@ def test_no_candidates_and_no_users() -> None:
 
 def test_an_enormous_k_costs_no_more_than_the_catalogue() -> None:
     assert top_k(dot(2, 5, 2, 0), [0, 1], 10**12).items.shape == (2, 5)
+
+
+@pytest.mark.parametrize("num_users", [1, 300])
+def test_long_lists_keep_to_the_memory(num_users: int) -> None:
+    """The vectors of one user's candidates, in float64, would take more than twice the bound."""
+    scorer = dot(num_users, 10_000, 64, seed=2)
+    whole = top_k(scorer, np.arange(num_users), 5_000, memory_mb=2_000)
+    tracemalloc.start()
+    try:
+        found = top_k(scorer, np.arange(num_users), 5_000, memory_mb=1)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak - found.items.nbytes - found.scores.nbytes < 1_000_000
+    np.testing.assert_array_equal(found.items, whole.items)
+    np.testing.assert_array_equal(found.scores, whole.scores)
+
+
+@pytest.mark.parametrize("scorer", ["dot", "history"])
+def test_fewer_users_are_ranked_at_a_time_where_lists_are_long(
+    scorer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows: list[int] = []
+
+    class Noted(topk._Tile):
+        def __init__(self, num: int, columns: int) -> None:
+            rows.append(num)
+            super().__init__(num, columns)
+
+    monkeypatch.setattr(topk, "_Tile", Noted)
+    pairs = some_pairs(100, 2_000, 0.01, seed=1)
+    made = dot(100, 2_000, 4, seed=1) if scorer == "dot" else HistoryScorer(pairs, through=pairs)
+    for k in (10, 1_000):
+        top_k(made, np.arange(100), k, memory_mb=3)
+    assert rows[0] > 90
+    assert rows[1] == 3_000_000 // (4 * topk.CANDIDATE_BYTES * (1_000 + exact.SLACK))
 
 
 @pytest.mark.parametrize("k", [0, -1])

@@ -127,6 +127,19 @@ def test_on_the_command_line(old: Recommender, tmp_path: Path):
     assert len(again["users"][0]["items"]) == 2
 
 
+@pytest.mark.parametrize("kind", ["last", "time"])
+def test_a_run_split_by_times_is_gone_on_from_with_another_split(kind: str, tmp_path: Path):
+    pairs = frame(range(5, 30), range(3, 25))
+    data = pairs.with_columns(time=pl.int_range(pairs.height))
+    data.write_csv(tmp_path / "data.csv")
+    options = {"options": {"dim": 4}, "train": {"epochs": 1}}
+    Recommender.fit(data, "bprmf", split={"kind": kind}, **options).save(tmp_path / "old")
+    asked = "train", tmp_path / "data.csv", "--from", tmp_path / "old", "--out", tmp_path / "new"
+    assert_one_line(mgformer(*asked), "go on from it with --set split.kind=ratio")
+    assert not (tmp_path / "new").exists()
+    succeed(*asked, "--set", "split.kind=ratio")
+
+
 def test_what_cannot_be_gone_on_with(old: Recommender, tmp_path: Path):
     numbers = read_dataset((np.arange(9), np.arange(9)))
     with pytest.raises(DataError, match="user ids are text in the old run, whole numbers in data"):

@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -80,6 +80,36 @@ class Bundle:
     def item_degrees(self) -> NDArray[np.int64]:
         """[I] users of each item in train."""
         return np.bincount(self.train.indices, minlength=self.train.num_items)
+
+    @cached_property
+    def telling(self) -> sp.csr_array:
+        """[U, I] `known` without items that are not in train: of those nothing was learned."""
+        trained = self.item_degrees > 0
+        if trained.all():
+            return self.known
+        kept = self.known.copy()
+        kept.data *= trained[kept.indices]
+        kept.eliminate_zeros()
+        return kept
+
+    @cached_property
+    def strangers(self) -> NDArray[np.int64]:
+        """Users who are not in train, by number: the model knows them by their items alone."""
+        return np.flatnonzero(np.diff(self.train.indptr) == 0)
+
+    @cached_property
+    def complete_scorer(self) -> Scorer:
+        """The scorer with vectors of strangers, if it has vectors, solved for from their items.
+
+        What training left in their place is of no use.
+        """
+        scorer = self.scorer
+        if not isinstance(scorer, DotScorer) or not len(self.strangers):
+            return scorer
+        users = scorer.users.clone()
+        folded = scorer.fold_in(sp.csr_array(self.telling[self.strangers]))
+        users[torch.from_numpy(self.strangers)] = folded.users.to(users.dtype)
+        return replace(scorer, users=users)
 
     def name_of(self, item: int) -> str | None:
         """Return what an item is called, None where that is not known."""

@@ -7,22 +7,24 @@
     card      MODEL_CARD.md: data, protocol, figures, config
 
 Only models with vectors have the first four. The product of a user's and an item's vector is the
-score by which the library ranks.
+score by which the library ranks; users who were not trained are solved for from their items.
 
 Shapes: I items, D channels, n items of a history.
 """
 
 import json
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from mgformer.bundle import Bundle
-from mgformer.errors import ConfigError
+from mgformer.bundle import Bundle, check_folder
+from mgformer.errors import BundleError, ConfigError
 from mgformer.ranking.scorers import DotScorer
 from mgformer.ranking.topk import top_k
 
@@ -30,12 +32,15 @@ RECALL_USERS, RECALL_K = 1_000, 20
 """Users, evenly spaced, and length of list by whom an index is compared with exact search."""
 CG_ROUNDS = 40
 """Steps of conjugate gradients in the exported fold-in: ONNX has no operator that solves."""
+MOST_DIFFERENCE = 1e-3
+"""Between a vector of the exported fold-in and the library's, as a share of its largest entry."""
 
 
 def export(bundle: Bundle, form: str, folder: Path) -> dict[str, Any]:
     """Write a form of the recommender to a folder; return what was written, and what measured."""
     if form not in FORMS:
         raise ConfigError(f"--format {form}: expected one of {', '.join(FORMS)}")
+    check_folder(folder)
     folder.mkdir(parents=True, exist_ok=True)
     return FORMS[form](bundle, folder)
 
@@ -46,7 +51,9 @@ def _vectors(bundle: Bundle) -> DotScorer:
             f"{bundle.record.get('model')} has no vectors to export: it compares items with items;"
             " export --format card, or train a model with embeddings, such as mgformer"
         )
-    return bundle.scorer
+    scorer = bundle.complete_scorer
+    assert isinstance(scorer, DotScorer)
+    return scorer
 
 
 def _to_parquet(bundle: Bundle, folder: Path) -> dict[str, Any]:
@@ -116,17 +123,36 @@ def _to_onnx(bundle: Bundle, folder: Path) -> dict[str, Any]:
     onnx.checker.check_model(model)
     data = model.SerializeToString()
     session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
-    rows = bundle.known[:: max(1, bundle.known.shape[0] // 100)]
-    expected = scorer.fold_in(rows).users.numpy()
-    worst = 0.0
-    for row in range(rows.shape[0]):
-        history = rows.indices[rows.indptr[row] : rows.indptr[row + 1]].astype(np.int64)
-        if len(history):
-            (vector,) = session.run(None, {"history": history})
-            worst = max(worst, float(np.abs(vector - expected[row]).max()))
+    worst = _checked_difference(
+        lambda history: session.run(None, {"history": history})[0],
+        scorer,
+        bundle.known[:: max(1, bundle.known.shape[0] // 100)],
+    )
     _whole(folder / "fold_in.onnx", lambda path: path.write_bytes(data))
     _write_ids(bundle, folder)
     return {"files": ["fold_in.onnx", "item_ids.parquet"], "largest_difference": worst}
+
+
+def _checked_difference(
+    solve: Callable[[NDArray[np.int64]], NDArray[np.float32]],
+    scorer: DotScorer,
+    histories: sp.csr_array,
+) -> float:
+    """Return by how much an exported fold-in differs at most from the library's, if by little."""
+    expected = scorer.fold_in(histories).users.numpy()
+    differences, shares = [0.0], [0.0]
+    for user, (start, stop) in zip(expected, pairwise(histories.indptr), strict=True):
+        if start < stop:
+            vector = solve(histories.indices[start:stop].astype(np.int64))
+            differences.append(float(np.abs(vector - user).max()))
+            shares.append(differences[-1] / max(float(np.abs(user).max()), 1e-12))
+    share = float(np.max(shares))
+    if not share <= MOST_DIFFERENCE:  # nor is NaN
+        raise BundleError(
+            f"fold_in.onnx: its users differ from the library's by {share:.2g} of their size,"
+            f" expected at most {MOST_DIFFERENCE:g}; nothing was written, export vectors instead"
+        )
+    return float(np.max(differences))
 
 
 def fold_in_graph(scorer: DotScorer) -> Any:
@@ -218,14 +244,14 @@ def model_card(bundle: Bundle) -> str:
         f" {len(bundle.train):,} interactions trained on",
         "protocol": record.get("protocol"),
         "seed": record.get("seed"),
-        "epochs": record.get("epochs"),
+        "epochs": record.get("epochs") or None,  # none where nothing is trained step by step
         "library, commit": f"{record.get('library')}, {record.get('commit')}",
     }
     return "\n".join(
         [
             f"# {record.get('model')} on {record.get('dataset')}",
             "",
-            *(f"- {name}: {value}" for name, value in facts.items() if value not in (None, 0)),
+            *(f"- {name}: {value}" for name, value in facts.items() if value is not None),
             "",
             "| metric | " + " | ".join(parts) + " |",
             "|---|" + "---|" * len(parts),

@@ -15,7 +15,7 @@ from mgformer.data.splits import Split, split_dataset
 from mgformer.errors import DataError
 from mgformer.models import MODELS
 from mgformer.models.base import TrainableModel
-from mgformer.warm_start import adopt, check_trained, together, without_leak
+from mgformer.warm_start import adopt, check_split, check_trained, together, without_leak
 
 Prepare = Callable[[TrainableModel], None]
 
@@ -43,6 +43,7 @@ def open_data(config: RunConfig, dataset: Dataset | None = None) -> Opened:
     before = load_bundle(Path(config.warm_start)) if config.warm_start else None
     prepare: Prepare | None = None
     if before is not None:
+        check_split(config.split.kind)
         if issubclass(MODELS[config.model_name], TrainableModel):
             check_trained(before)
         dataset = together(before, dataset)

@@ -117,6 +117,7 @@ def train(
         "config": config.to_mapping(),
         "library": __version__,
         "commit": commit(),
+        "popularity": dict(popularity_of(split, config.evaluation)),
     }
     if workspace:
         workspace.close()
@@ -250,12 +251,12 @@ def evaluate_part(
     return evaluate(scorer, held_out, seen, degrees, options)
 
 
-def popularity_of(bundle: Bundle, options: EvaluationConfig) -> Mapping[str, float]:
+def popularity_of(split: Split | Bundle, options: EvaluationConfig) -> Mapping[str, float]:
     """Return the test metrics of recommending what is popular: the floor of any comparison."""
     name = "popularity"
-    graph = Graph(bundle.train.matrix)
+    graph = Graph(split.train.matrix)
     scorer = MODELS[name](MODELS[name].Config(), graph, np.random.default_rng(0)).scorer()
-    result = evaluate_part(scorer, bundle, "test", options)
+    result = evaluate_part(scorer, split, "test", options)
     return result.means if result else {}
 
 

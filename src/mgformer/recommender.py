@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -19,13 +19,15 @@ from mgformer.data.dataset import read_dataset
 from mgformer.data.ids import ExternalId, Ids
 from mgformer.errors import ConfigError, DataError, UnknownIdError
 from mgformer.pipeline import train
-from mgformer.ranking.scorers import DotScorer, Scorer
+from mgformer.ranking.scorers import DotScorer, Scorer, cosines
 from mgformer.ranking.topk import TopK, top_k
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Source = Literal["model", "history", "popularity"]
+ANSWERED_TOGETHER = 1 << 10
+"""Users whose lists are made at a time where they are taken one by one."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,20 @@ class Answer:
     source: Source
     """model: a user of the training data; history: by given items; popularity: nothing known."""
     unknown: tuple[ExternalId, ...] = ()
-    """Items of the history that the model has never seen, and passed over."""
+    """Items of the history of which the model has no training pair: they were passed over."""
+
+
+class History(NamedTuple):
+    """What somebody has, by number."""
+
+    telling: NDArray[np.int32]
+    """Items that the model was trained on: somebody is known by these."""
+    owned: NDArray[np.int32]
+    """All that have a number: not to be recommended again."""
+    unknown: tuple[ExternalId, ...] = ()
+    """Items that were given, and are not telling."""
+    user: ExternalId | None = None
+    """Who it is, if a user of the training data."""
 
 
 class Recommender:
@@ -108,6 +123,7 @@ class Recommender:
         *,
         exclude_seen: bool = True,
         candidates: Iterable[ExternalId] | None = None,
+        exclude: Iterable[ExternalId] = (),
     ) -> pl.DataFrame:
         """Return the columns user, rank, item, name (if items have names) and score.
 
@@ -116,26 +132,40 @@ class Recommender:
             k: Items for each.
             exclude_seen: Leave out what a user has already.
             candidates: Items to choose from; all if not given.
+            exclude: Items never to recommend; those that are not known never are.
         """
-        numbers = self.numbers_of(list(users))
-        chosen = None if candidates is None else self.candidate_numbers(candidates)
-        found, _ = self.rank(numbers, k, exclude_seen=exclude_seen, candidates=chosen)
+        numbers = self.numbers_of(users)
+        found, _ = self.rank(
+            numbers,
+            k,
+            exclude_seen=exclude_seen,
+            candidates=self._candidates(candidates),
+            exclude=self.excluded_numbers(exclude),
+        )
         return self.table_of(numbers, found)
 
     def answers(
         self,
-        users: Sequence[ExternalId],
+        users: Iterable[ExternalId],
         k: int = 20,
         *,
         exclude_seen: bool = True,
         candidates: Iterable[ExternalId] | None = None,
+        exclude: Iterable[ExternalId] = (),
     ) -> Iterator[Answer]:
-        """Yield what `recommend` returns, user by user, with where it comes from."""
-        numbers = self.numbers_of(users)
-        chosen = None if candidates is None else self.candidate_numbers(candidates)
-        found, sources = self.rank(numbers, k, exclude_seen=exclude_seen, candidates=chosen)
-        for row, number in enumerate(numbers):
-            yield self.answer(self.bundle.users.values[int(number)], found, row, sources[row])
+        """Yield what `recommend` returns, user by user, with where it comes from.
+
+        Lists are made as they are taken: those of everybody need not fit into memory.
+        """
+        numbers, chosen = self.numbers_of(users), self._candidates(candidates)
+        banned = self.excluded_numbers(exclude)
+        for start in range(0, len(numbers), ANSWERED_TOGETHER):
+            block = numbers[start : start + ANSWERED_TOGETHER]
+            found, sources = self.rank(
+                block, k, exclude_seen=exclude_seen, candidates=chosen, exclude=banned
+            )
+            for row, number in enumerate(block):
+                yield self.answer(self.bundle.users.values[int(number)], found, row, sources[row])
 
     def recommend_for(
         self,
@@ -145,10 +175,12 @@ class Recommender:
         user: ExternalId | None = None,
         exclude_seen: bool = True,
         candidates: Iterable[ExternalId] | None = None,
+        exclude: Iterable[ExternalId] = (),
     ) -> Answer:
         """Answer for somebody known by the items of `history`; nothing is trained.
 
-        Unknown items are passed over; if none is known, the answer is what is popular.
+        Items of which the model has no training pair are passed over; if no other is left, the
+        answer is what is popular.
 
         Args:
             history: Items.
@@ -157,36 +189,45 @@ class Recommender:
                 the user had.
             exclude_seen: Leave out the items of the history.
             candidates: Items to choose from; all if not given.
+            exclude: Items never to recommend; those that are not known never are.
         """
-        items, unknown = self.history_items(history, user)
-        row = self.rows_of([items])
-        chosen = None if candidates is None else self.candidate_numbers(candidates)
-        seen = row if exclude_seen else None
-        scorer: Scorer = self.bundle.scorer.fold_in(row) if len(items) else self._popularity
-        found = top_k(scorer, [0], k, seen=seen, candidates=chosen)
-        source: Source = "history" if len(items) else "popularity"
-        return self.answer(user, found, 0, source, unknown)
+        somebody = self.history_of(history, user)
+        found, (source,) = self.rank_histories(
+            self.rows_of([somebody.telling]),
+            self.rows_of([somebody.owned]),
+            k,
+            exclude_seen=exclude_seen,
+            candidates=self._candidates(candidates),
+            exclude=self.excluded_numbers(exclude),
+        )
+        return self.answer(somebody.user, found, 0, source, somebody.unknown)
 
     def similar_items(self, item: ExternalId, k: int = 20) -> pl.DataFrame:
-        """Return the items most like an item: item, name (if items have names), score."""
-        number = self._number_of_item(item)
-        items, scores = _highest(self.bundle.scorer.similarities(number).numpy(), k, without=number)
+        """Return the items most like an item: item, name (if items have names), score.
+
+        There are fewer than k where other items have nothing in common with it, by the model: a
+        score that is not above zero. Of items that are not in train nothing can be said.
+        """
+        self._check_compares("items")
+        number, trained = self._number_of_item(item), self.bundle.item_degrees > 0
+        scores = self.bundle.scorer.similarities(number).numpy()
+        scores = np.where(trained & trained[number], scores, np.float32(0))
+        items, scores = _highest(scores, k, without=number)
         return self._named(items).with_columns(score=pl.Series(scores))
 
     def similar_users(self, user: ExternalId, k: int = 20) -> pl.DataFrame:
-        """Return the users most like a user: user, score (a cosine)."""
+        """Return the users most like a user: user, score (a cosine above zero)."""
+        self._check_compares("users")
         number = int(self.numbers_of([user])[0])
-        scorer = self.bundle.scorer
+        scorer = self.bundle.complete_scorer
         if isinstance(scorer, DotScorer):
-            rows = scorer.users[:, : scorer.users.shape[1] - scorer.constant].double()
-            scores = (rows @ rows[number]).numpy()
-            lengths = rows.norm(dim=1).numpy()
+            scores = cosines(scorer.users[:, : scorer.num_varying], number).numpy()
         else:
             matrix = self.bundle.known
-            scores = (matrix @ matrix[[number]].T).toarray()[:, 0].astype(np.float64)
+            common = (matrix @ matrix[[number]].T).toarray()[:, 0]
             lengths = np.sqrt(np.diff(matrix.indptr))
-        cosines = scores / np.maximum(lengths * lengths[number], 1e-12)
-        users, values = _highest(cosines.astype(np.float32), k, without=number)
+            scores = common / np.maximum(lengths * lengths[number], 1e-12)
+        users, values = _highest(scores.astype(np.float32), k, without=number)
         return pl.DataFrame({"user": self.bundle.users.decode(users), "score": values})
 
     def embed_user(self, history: Iterable[ExternalId]) -> NDArray[np.float32]:
@@ -197,12 +238,13 @@ class Recommender:
                 f"{self.bundle.record.get('model')} has no vectors: it compares items with items;"
                 " train a model with embeddings, such as mgformer"
             )
-        items, unknown = self.history_items(history)
-        if not len(items):
+        somebody = self.history_of(history)
+        if not len(somebody.telling):
             raise DataError(
-                f"no item of the history is known: {_listed(unknown)}; nothing to embed"
+                f"no item of the history is known: {_listed(somebody.unknown)}; nothing to embed"
             )
-        vector: NDArray[np.float32] = scorer.fold_in(self.rows_of([items])).users[0].numpy()
+        row = self.rows_of([somebody.telling])
+        vector: NDArray[np.float32] = scorer.fold_in(row).users[0].numpy()
         return vector
 
     def explain(self, user: ExternalId, item: ExternalId) -> pl.DataFrame:
@@ -217,23 +259,25 @@ class Recommender:
 
     def explain_history(self, history: Iterable[ExternalId], item: ExternalId) -> pl.DataFrame:
         """Return what `explain` does, for somebody known by the items of `history`."""
-        own, _ = self.history_items(history)
+        own = self.history_of(history).telling
         items = np.array([self._number_of_item(item)])
         weights = self.bundle.scorer.contributions(own, items)[:, 0]
         order = np.argsort(-weights, kind="stable")
         return self._named(own[order]).with_columns(weight=pl.Series(weights[order]))
 
-    def history_items(
-        self, history: Iterable[ExternalId], user: ExternalId | None = None
-    ) -> tuple[NDArray[np.int32], tuple[ExternalId, ...]]:
-        """Return the numbers of the known items of a history, and of a user; and the unknown."""
-        listed = list(history)
-        items = self.bundle.items.encode(listed)
-        unknown = tuple(i for i, n in zip(listed, items, strict=True) if n < 0)
+    def history_of(self, history: Iterable[ExternalId], user: ExternalId | None = None) -> History:
+        """Return what somebody has: the items of a history and, if given, those of a user."""
+        listed = _several("history", history)
+        numbers = self.bundle.items.encode(listed)
+        learned = (numbers >= 0) & (self.bundle.item_degrees[numbers] > 0)
+        unknown = tuple(item for item, known in zip(listed, learned, strict=True) if not known)
+        owned = numbers[numbers >= 0]
         if user is not None:
             number = int(self.numbers_of([user])[0])
-            items = np.concatenate([items, _row(self.bundle.known, number)])
-        return np.unique(items[items >= 0]), unknown
+            user = self.bundle.users.values[number]
+            owned = np.concatenate([owned, _row(self.bundle.known, number)])
+        owned = np.unique(owned)
+        return History(owned[self.bundle.item_degrees[owned] > 0], owned, unknown, user)
 
     def rows_of(self, histories: Sequence[NDArray[np.int32]]) -> sp.csr_array:
         """Return histories, by number, as rows of a matrix [n, I]."""
@@ -242,23 +286,32 @@ class Recommender:
         shape = (len(histories), self.bundle.train.num_items)
         return sp.csr_array((np.ones(len(items), np.float32), items, ends), shape=shape)
 
-    def numbers_of(self, users: Sequence[ExternalId]) -> NDArray[np.int32]:
+    def numbers_of(self, users: Iterable[ExternalId]) -> NDArray[np.int32]:
         """Return internal numbers of users; the first unknown one is refused with suggestions."""
-        numbers = self.bundle.users.encode(users)
+        listed = _several("users", users)
+        numbers = self.bundle.users.encode(listed)
         unknown = np.flatnonzero(numbers < 0)
         if len(unknown):
             more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
-            raise _unknown("user", self.bundle.users, users[int(unknown[0])], more)
+            raise _unknown("user", self.bundle.users, listed[int(unknown[0])], more)
         return numbers
 
     def candidate_numbers(self, items: Iterable[ExternalId]) -> NDArray[np.int32]:
         """Return internal numbers of items to choose from; the first unknown one is refused."""
-        listed = list(items)
+        listed = _several("candidates", items)
         numbers = self.bundle.items.encode(listed)
         unknown = np.flatnonzero(numbers < 0)
         if len(unknown):
             raise _unknown("item", self.bundle.items, listed[int(unknown[0])])
         return numbers
+
+    def excluded_numbers(self, items: Iterable[ExternalId]) -> NDArray[np.int32]:
+        """Return internal numbers of items never to recommend; unknown ones never would be."""
+        numbers = self.bundle.items.encode(_several("exclude", items))
+        return numbers[numbers >= 0]
+
+    def _candidates(self, items: Iterable[ExternalId] | None) -> NDArray[np.int32] | None:
+        return None if items is None else self.candidate_numbers(items)
 
     def rank(
         self,
@@ -267,20 +320,58 @@ class Recommender:
         *,
         exclude_seen: bool = True,
         candidates: NDArray[np.int32] | None = None,
+        exclude: NDArray[np.int32] | Sequence[int] = (),
     ) -> tuple[TopK, list[Source]]:
         """Rank for users by number; those without training pairs are folded in by their items."""
         bundle = self.bundle
-        trained = bundle.train.indptr[numbers + 1] > bundle.train.indptr[numbers]
         seen = bundle.known if exclude_seen else None
-        found = top_k(bundle.scorer, numbers, k, seen=seen, candidates=candidates)
-        if not trained.all():
-            strangers = np.flatnonzero(~trained)
-            histories = sp.csr_array(bundle.known[numbers[strangers]])
-            folded, rows = bundle.scorer.fold_in(histories), np.arange(len(strangers))
-            found.items[strangers], found.scores[strangers] = top_k(
-                folded, rows, k, seen=histories if exclude_seen else None, candidates=candidates
+        found = top_k(bundle.scorer, numbers, k, seen=seen, candidates=candidates, exclude=exclude)
+        sources: list[Source] = ["model"] * len(numbers)
+        strangers = np.flatnonzero(bundle.train.indptr[numbers + 1] == bundle.train.indptr[numbers])
+        if len(strangers):
+            asked = numbers[strangers]
+            (found.items[strangers], found.scores[strangers]), others = self.rank_histories(
+                sp.csr_array(bundle.telling[asked]),
+                sp.csr_array(bundle.known[asked]),
+                k,
+                exclude_seen=exclude_seen,
+                candidates=candidates,
+                exclude=exclude,
             )
-        return found, ["model" if t else "history" for t in trained]
+            for place, source in zip(strangers, others, strict=True):
+                sources[place] = source
+        return found, sources
+
+    def rank_histories(
+        self,
+        telling: sp.csr_array,
+        owned: sp.csr_array,
+        k: int,
+        *,
+        exclude_seen: bool = True,
+        candidates: NDArray[np.int32] | None = None,
+        exclude: NDArray[np.int32] | Sequence[int] = (),
+    ) -> tuple[TopK, list[Source]]:
+        """Rank for people by what they have, rows of [n, I]; what is popular if nothing is telling.
+
+        Args:
+            telling: Items by which they are known.
+            owned: Items that `exclude_seen` leaves out.
+            k: Items for each.
+            exclude_seen: Leave out what they have.
+            candidates: Numbers of the items to choose from; all if not given.
+            exclude: Numbers of items never to recommend.
+        """
+        people, seen = np.arange(telling.shape[0]), owned if exclude_seen else None
+        known = np.diff(telling.indptr) > 0
+        folded = self.bundle.scorer.fold_in(telling)
+        found = top_k(folded, people, k, seen=seen, candidates=candidates, exclude=exclude)
+        if not known.all():
+            popular, nobody = self._popularity(len(people)), people[~known]
+            found.items[nobody], found.scores[nobody] = top_k(
+                popular, nobody, k, seen=seen, candidates=candidates, exclude=exclude
+            )
+        return found, ["history" if one else "popularity" for one in known]
 
     def table_of(self, numbers: NDArray[np.int32], found: TopK) -> pl.DataFrame:
         """Return the lists found for users by number as one table, best first."""
@@ -315,10 +406,21 @@ class Recommender:
             for i in _row(self.bundle.known, user)[:most]
         ]
 
+    def _popularity(self, num_users: int) -> Scorer:
+        return DotScorer(torch.ones(num_users, 1), self._counts)
+
     @cached_property
-    def _popularity(self) -> Scorer:
-        counts = torch.from_numpy(self.bundle.item_degrees).float()[:, None]
-        return DotScorer(torch.ones(1, 1), counts)
+    def _counts(self) -> torch.Tensor:
+        return torch.from_numpy(self.bundle.item_degrees).float()[:, None]
+
+    def _check_compares(self, what: str) -> None:
+        """Refuse to compare along a single channel, where everything is alike."""
+        scorer = self.bundle.scorer
+        if isinstance(scorer, DotScorer) and scorer.num_varying < 2:
+            raise ConfigError(
+                f"{self.bundle.record.get('model')} cannot tell which {what} are alike: it has one"
+                " number for each; train another model, such as mgformer"
+            )
 
     def _number_of_item(self, item: ExternalId) -> int:
         return int(self.candidate_numbers([item])[0])
@@ -357,12 +459,19 @@ def _row(matrix: sp.csr_array, number: int) -> NDArray[np.int32]:
 def _highest(
     scores: NDArray[np.float32], k: int, without: int
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Return places and values of the k highest scores but one, ties by place."""
+    """Return places and values of the k highest scores above zero but one, ties by place."""
     if k < 1:
         raise ConfigError(f"k must be at least 1, got {k}")
     order = np.argsort(-scores, kind="stable")
-    order = order[order != without][:k]
+    order = order[(order != without) & (scores[order] > 0)][:k]
     return order, scores[order]
+
+
+def _several(what: str, ids: Iterable[ExternalId]) -> list[ExternalId]:
+    """Return ids as a list; a single one, which would be read letter by letter, is refused."""
+    if isinstance(ids, str | int):
+        raise ConfigError(f"{what}: got {ids!r} alone, expected several ids, such as [{ids!r}]")
+    return list(ids)
 
 
 def _unknown(kind: str, ids: Ids, asked: ExternalId, more: str = "") -> UnknownIdError:

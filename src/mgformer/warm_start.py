@@ -36,6 +36,15 @@ def check_trained(before: Bundle) -> None:
         )
 
 
+def check_split(kind: str) -> None:
+    """Refuse a split by times, which are not kept of the pairs of the old run."""
+    if kind in ("last", "time"):
+        raise ConfigError(
+            f"split.kind={kind} needs times, and a trained run keeps none of its pairs;"
+            " go on from it with --set split.kind=ratio"
+        )
+
+
 def together(before: Bundle, new: Dataset) -> Dataset:
     """Return the pairs of an old run and of new data as one dataset."""
     if new.parts is not None:

@@ -1,6 +1,7 @@
 """The same lists over HTTP as everywhere else."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -36,23 +37,26 @@ def test_python_command_line_http_and_files_give_the_same_list(
 
     k, with_seen = data.draw(st.integers(1, 30)), data.draw(st.booleans())
     choice = some("item", 40) if data.draw(st.booleans()) else None
-    options = {"exclude_seen": not with_seen, "candidates": choice}
+    never = some("item", 40) if data.draw(st.booleans()) else []
+    options = {"exclude_seen": not with_seen, "candidates": choice, "exclude": never}
     flags = ["-k", k, *(["--with-seen"] if with_seen else [])]
-    if choice is not None:
-        (folder / "choice.txt").write_text("\n".join(choice))
-        flags += ["--candidates", folder / "choice.txt"]
-    if data.draw(st.booleans(), label="somebody new"):
+    for flag, ids_in_file in (("--candidates", choice), ("--exclude", never)):
+        if ids_in_file:
+            (folder / flag).write_text("\n".join(ids_in_file))
+            flags += [flag, folder / flag]
+    if data.draw(st.booleans(), label="known by items"):
         history = some("item", 6)
-        expected = [expected_of(recommender.recommend_for(history, k, **options))]
-        flags += ["--history", ",".join(history)]
-        bodies = [{"history": history}]
+        user = some("user", 1)[0] if data.draw(st.booleans(), label="and a user") else None
+        expected = [expected_of(recommender.recommend_for(history, k, user=user, **options))]
+        flags += ["--history", ",".join(history), *([] if user is None else ["--user", user])]
+        bodies = [{"history": history, "user": user}]
     else:
         users = some("user", 5)
         expected = [expected_of(answer) for answer in recommender.answers(users, k, **options)]
         flags += [flag for user in users for flag in ("--user", user)]
         bodies = [{"user": user} for user in users]
         if choice is None:
-            body = {"users": users, "k": k, "exclude_seen": not with_seen}
+            body = {"users": users, "k": k, "exclude_seen": not with_seen, "exclude": never}
             by_batch = client.post("/recommend/batch", json=body).json()
             assert [listed(answer) for answer in by_batch] == expected
     for body, own in zip(bodies, expected, strict=True):
@@ -82,6 +86,7 @@ def test_questions_asked_together_are_answered_as_if_alone(recommender: Recommen
             history=data.draw(some),
             exclude_seen=data.draw(st.booleans()),
             candidates=data.draw(st.none() | some.filter(bool)),
+            exclude=data.draw(st.just(()) | some),
         )
 
     questions = [draw() for _ in range(data.draw(st.integers(1, 6)))]
@@ -92,6 +97,7 @@ def test_questions_asked_together_are_answered_as_if_alone(recommender: Recommen
             user=question.user,
             exclude_seen=question.exclude_seen,
             candidates=question.candidates,
+            exclude=question.exclude,
         )
         assert [i.item for i in answer.items] == [i.item for i in alone.items]
         assert [i.score for i in answer.items] == pytest.approx([i.score for i in alone.items])
@@ -110,6 +116,37 @@ def test_a_history_over_http(recommender: Recommender, client: TestClient):
     assert answer["unknown"] == ["unheard of"]
     assert answer["source"] == "history"
     assert client.post("/recommend", json={"history": []}).json()["source"] == "popularity"
+
+
+def test_items_nobody_is_to_get_are_left_out_over_http(
+    recommender: Recommender, client: TestClient
+):
+    users = recommender.bundle.users.values[:2].to_list()
+    exclude = recommender.recommend(users, 4)["item"].to_list()
+    expected = [expected_of(a) for a in recommender.answers(users, 5, exclude=exclude)]
+    body = {"k": 5, "exclude": [*exclude, "unheard of"]}
+    for user, own in zip(users, expected, strict=True):
+        answer = client.post("/recommend", json={"user": user, **body}).json()
+        assert listed(answer) == own
+        assert not set(exclude) & {item for item, _ in own}
+    together = client.post("/recommend/batch", json={"users": users, **body}).json()
+    assert [listed(answer) for answer in together] == expected
+    assert client.post("/recommend", json={"user": users[0], "exclude": "x"}).status_code == 422
+
+
+def test_items_without_training_pairs_are_passed_over_by_the_service_too(recommender: Recommender):
+    train, item = recommender.bundle.train, recommender.bundle.items.values[4]
+    kept = train.indices != 4
+    bundle = replace(recommender.bundle, train=train.subset(kept), history=train.subset(~kept))
+    without = Recommender(bundle)
+    histories = [(item,), ("jazz-03", item), ()]
+    answers = answer_all(without, [Question(9, history=history) for history in histories])
+    assert [answer.source for answer in answers] == ["popularity", "history", "popularity"]
+    assert [answer.unknown for answer in answers] == [(item,), (item,), ()]
+    for history, answer in zip(histories, answers, strict=True):
+        alone = without.recommend_for(history, 9)
+        assert [i.item for i in answer.items] == [i.item for i in alone.items]
+        assert not set(history) & {i.item for i in answer.items}
 
 
 def test_reasons_are_items_of_the_history(client: TestClient):

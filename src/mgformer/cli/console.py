@@ -110,6 +110,22 @@ def print_json(value: Mapping[str, Any] | Sequence[Any]) -> None:
     sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
 
 
+def print_json_list(
+    head: Mapping[str, Any], name: str, entries: Iterable[Mapping[str, Any]]
+) -> None:
+    """Print one JSON object that ends in a list, entry by entry: they need not fit into memory."""
+    opening = json.dumps({**head, name: []}, ensure_ascii=False)
+    sys.stdout.write(opening.removesuffix("]}"))
+    for number, entry in enumerate(entries):
+        sys.stdout.write((", " if number else "") + json.dumps(entry, ensure_ascii=False))
+    sys.stdout.write("]}\n")
+
+
+def warn(message: str) -> None:
+    """Print one line about what was passed over."""
+    err.print(f"warning: {message}", markup=False)
+
+
 def print_table(
     columns: Sequence[str], rows: Iterable[Sequence[str]], title: str = "", num_text: int = 1
 ) -> None:

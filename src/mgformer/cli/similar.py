@@ -5,7 +5,7 @@ from pathlib import Path
 import polars as pl
 import typer
 
-from mgformer.cli.console import print_json, print_table, working
+from mgformer.cli.console import out, print_json, print_table, working
 from mgformer.errors import ConfigError
 from mgformer.recommender import Recommender
 
@@ -17,7 +17,10 @@ def command(
     k: int = typer.Option(20, "-k", help="Length of the list."),
     as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
 ) -> None:
-    """Show the items most like an item, or the users most like a user."""
+    """Show the items most like an item, or the users most like a user.
+
+    They are fewer than k where nothing else is like it.
+    """
     if (item is None) == (user is None):
         raise ConfigError("say like what: either --item ID or --user ID")
     with working():
@@ -29,9 +32,12 @@ def command(
     if as_json:
         print_json({"item": item, "user": user, "k": k, "similar": found.to_dicts()})
         return
+    title = f"like {item if item is not None else user}"
+    if found.is_empty():
+        out.print(f"nothing is {title}", markup=False)
+        return
     rows = [
         [*(str(row[name]) for name in found.columns[:-1]), f"{row['score']:.4f}"]
         for row in found.with_columns(pl.exclude("score").fill_null("")).to_dicts()
     ]
-    title = f"like {item if item is not None else user}"
     print_table(found.columns, rows, title, num_text=len(found.columns) - 1)

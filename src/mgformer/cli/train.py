@@ -20,7 +20,7 @@ from mgformer.config import (
 )
 from mgformer.errors import ConfigError
 from mgformer.models import MODELS
-from mgformer.pipeline import popularity_of, profile_training, train
+from mgformer.pipeline import profile_training, train
 from mgformer.training.checkpoint import load_checkpoint, remove_checkpoint
 from mgformer.training.profile import Profile
 
@@ -88,8 +88,6 @@ def command(
     try:
         with working():
             bundle = train(described, folder=folder, resume=resume)
-            floor = popularity_of(bundle, described.evaluation)
-            bundle.record["popularity"] = dict(floor)
             save_bundle(bundle, folder)
             remove_checkpoint(folder)
     except KeyboardInterrupt:

@@ -16,6 +16,7 @@ SLACK = 4  # candidates beyond k; more makes full sorts rarer and every row dear
 DEPTH = 8  # columns of a block whose maximum is taken; 8 and 12 measured alike, 6 and 16 slower
 LEVELS = 2  # times that maxima are taken of maxima; a third is not faster
 CHUNK = 1 << 14  # items scored at a time where all of them are
+PAIR_BYTES = 12  # of a pair and channel: the item's float32, and the product in float64
 
 Floats = NDArray[np.float32]
 Numbers = NDArray[np.int64]
@@ -30,6 +31,24 @@ def exact_scores(vectors: Floats, rows: Floats) -> Floats:
     products = rows * vectors[..., None, :].astype(np.float64)
     with np.errstate(over="ignore"):  # vectors of a training that diverged give infinite scores
         return products.sum(-1).astype(np.float32)
+
+
+def scores_at(vectors: Floats, items: Floats, places: Numbers, memory: int) -> Floats:
+    """Return the exact scores [B, n] of users' vectors [B, D] with items [I, D] at places [B, n].
+
+    The rows of a long list would take many times what the list does: so many pairs are scored at a
+    time as fit into `memory`, in bytes.
+    """
+    num, dim = places.shape[1], items.shape[1]
+    pairs = max(1, memory // (PAIR_BYTES * max(1, dim)))
+    columns = max(1, min(num, pairs))
+    rows = max(1, pairs // columns)
+    scores = np.empty(places.shape, dtype=np.float32)
+    for top in range(0, len(places), rows):
+        for left in range(0, num, columns):
+            part = np.s_[top : top + rows, left : left + columns]
+            scores[part] = exact_scores(vectors[part[0]], items[places[part]])
+    return scores
 
 
 def rounding(scorer: DotScorer) -> float:
@@ -51,9 +70,12 @@ def rank_all(
 
 
 def rank_one(
-    scorer: DotScorer, user: int, masked: NDArray[np.integer], k: int
+    scorer: DotScorer, user: int, masked: NDArray[np.integer], k: int, memory: int
 ) -> tuple[Numbers, Floats]:
-    """Return a user's k best items and their scores, -inf where fewer are left."""
+    """Return a user's k best items and their scores, -inf where fewer are left.
+
+    What is made of the candidates takes at most `memory`, in bytes.
+    """
     vector, items = scorer.users[user].float().numpy(), scorer.items.float().numpy()
     num_items = len(items)
     width = -(-num_items // DEPTH**LEVELS) * DEPTH**LEVELS
@@ -66,7 +88,8 @@ def rank_one(
     best = np.sort(_best_columns(padded, n, LEVELS))
     values = padded[best]
     best = np.minimum(best, num_items - 1)  # where all else is masked, padding is found too
-    exact = np.where(np.isneginf(values), values, exact_scores(vector, items[best]))
+    scores = scores_at(vector[None], items, best[None], memory)[0]
+    exact = np.where(np.isneginf(values), values, scores)
     order = np.argsort(-exact, kind="stable")[:k]
     last = exact[order[-1]]
     margin = rounding(scorer) * float(np.linalg.norm(vector))

@@ -23,6 +23,8 @@ from torch import Tensor
 
 from mgformer.graph.products import csr_matmul
 
+BLOCK_ROWS = 1 << 14
+
 
 class Scorer(ABC):
     """Scores of all items, for users known by number."""
@@ -58,7 +60,7 @@ class Scorer(ABC):
 
     @abstractmethod
     def similarities(self, item: int) -> Tensor:
-        """Return how alike all items are to an item [I]."""
+        """Return how alike all items are to an item [I]; not above 0: nothing in common."""
 
     def _for_others(self, **users: object) -> Self:
         """Return the scorer with other users.
@@ -134,9 +136,7 @@ class DotScorer(Scorer):
         return parts @ self._in_basis(items).T / length
 
     def similarities(self, item: int) -> Tensor:
-        varying = self._items64[:, : self._num_varying]
-        lengths = varying.norm(dim=1).clamp_min(1e-12)
-        return (varying @ varying[item] / (lengths * lengths[item])).float()
+        return cosines(self.items[:, : self.num_varying], item)
 
     def _parts(self, history: NDArray[np.integer]) -> NDArray[np.float64]:
         """Return vectors [n, D'] of the items of a history whose sum is the user solved for.
@@ -159,11 +159,11 @@ class DotScorer(Scorer):
 
     def _in_basis(self, items: NDArray[np.integer]) -> NDArray[np.float64]:
         """Return the vectors of items [n, D'] in the basis of the solver."""
-        rows = self.items.numpy()[items, : self._num_varying].astype(np.float64)
+        rows = self.items.numpy()[items, : self.num_varying].astype(np.float64)
         return rows @ self._basis
 
     @property
-    def _num_varying(self) -> int:
+    def num_varying(self) -> int:
         """D', channels that are not constant."""
         return self.items.shape[1] - self.constant
 
@@ -174,7 +174,7 @@ class DotScorer(Scorer):
     @cached_property
     def solver(self) -> tuple[Tensor, Tensor]:
         """Eigenvalues [D'] and eigenvectors [D', D'] of α₀ VᵀV, with which new users are solved."""
-        varying = self.items[:, : self._num_varying].double()
+        varying = self.items[:, : self.num_varying].double()
         spectrum, basis = torch.linalg.eigh(self.unobserved_weight * varying.T @ varying)
         return spectrum.clamp_min(0), basis
 
@@ -246,6 +246,17 @@ class HistoryScorer(Scorer):
     def similarities(self, item: int) -> Tensor:
         alone = sp.csr_array(([1.0], [item], [0, 1]), shape=(1, self.num_items), dtype=np.float32)
         return self.fold_in(alone).scores(torch.zeros(1, dtype=torch.long))[0]
+
+
+def cosines(rows: Tensor, one: int) -> Tensor:
+    """Return the cosines of rows [n, D] with one of them, [n] float32; 0 where a row is zero.
+
+    They are taken from float64, some rows at a time: all of them would take twice what the rows do.
+    """
+    asked = rows[one].double()
+    parts = (part.double() for part in rows.split(BLOCK_ROWS))
+    found = (p @ asked / (p.norm(dim=1) * asked.norm()).clamp_min(1e-12) for p in parts)
+    return torch.cat([part.float() for part in found])
 
 
 def _sparse_product(rows: sp.csr_array, *factors: sp.csr_array) -> Tensor:

@@ -25,15 +25,16 @@ from mgformer.ranking.exact import (
     DEPTH,
     LEVELS,
     SLACK,
-    exact_scores,
     rank_all,
     rank_one,
     rounding,
+    scores_at,
 )
 from mgformer.ranking.scorers import DotScorer, Scorer
 
 MAX_USERS = 512  # users of a tile: enough to keep the matrix product at full speed
 FEW_USERS = 4  # so many are ranked one by one, which a tile of so few would not do faster
+CANDIDATE_BYTES = 80  # of a candidate, while those of a user are merged and ordered
 NOTHING = -torch.inf
 
 
@@ -51,6 +52,7 @@ def top_k(
     *,
     seen: sp.csr_array | None = None,
     candidates: ArrayLike | None = None,
+    exclude: ArrayLike = (),
     memory_mb: int = 256,
 ) -> TopK:
     """Return the `k` best items of each user.
@@ -61,6 +63,7 @@ def top_k(
         k: How many items; may exceed the catalogue.
         seen: [U, I] pairs never to be returned, indexed like the scorer's users.
         candidates: Numbers of the items to choose from; all by default.
+        exclude: Numbers of items never to be returned, to anybody.
         memory_mb: Bound on the working memory, in megabytes.
     """
     if k < 1:
@@ -68,13 +71,17 @@ def top_k(
     if memory_mb < 1:
         raise ConfigError(f"memory_mb must be at least 1, got {memory_mb}")
     asked = np.ascontiguousarray(users, dtype=np.int64).reshape(-1)
-    choice = None if candidates is None else np.unique(np.asarray(candidates, dtype=np.int64))
+    banned = np.unique(np.asarray(exclude, dtype=np.int64))
+    choice = None
+    if candidates is not None:
+        choice = np.setdiff1d(np.asarray(candidates, dtype=np.int64), banned)
+        banned = banned[:0]
     k = min(k, scorer.num_items if choice is None else len(choice))
     items = np.full((len(asked), k), -1, dtype=np.int32)
     scores = np.full((len(asked), k), -np.inf, dtype=np.float32)
     if not k:
         return TopK(items, scores)
-    task = _Task(asked, k, seen, choice, memory_mb * 1_000_000)
+    task = _Task(asked, k, seen, choice, banned, memory_mb * 1_000_000)
     with torch.no_grad(), phase("ranking", len(asked)) as advance:
         for start, best, values in _parts(scorer, task):
             stop = start + len(best)
@@ -92,6 +99,7 @@ class _Task(NamedTuple):
     k: int
     seen: sp.csr_array | None
     choice: NDArray[np.int64] | None
+    banned: NDArray[np.int64]  # ascending; empty where there is a choice, which is without them
     memory: int  # bytes
 
 
@@ -107,44 +115,51 @@ def _parts(scorer: Scorer, task: _Task) -> Iterator[Part]:
 
 
 def _rank_one_by_one(scorer: DotScorer, task: _Task) -> Iterator[Part]:
-    seen, masked = task.seen, np.zeros(0, dtype=np.int32)
+    seen, own = task.seen, np.zeros(0, dtype=np.int32)
     for place, user in enumerate(task.users.tolist()):
         if seen is not None:
-            masked = seen.indices[seen.indptr[user] : seen.indptr[user + 1]]
-        best, exact = rank_one(scorer, user, masked, task.k)
+            own = seen.indices[seen.indptr[user] : seen.indptr[user + 1]]
+        masked = np.concatenate([own, task.banned]) if len(task.banned) else own
+        best, exact = rank_one(scorer, user, masked, task.k, task.memory // 4)
         yield place, torch.from_numpy(best)[None], torch.from_numpy(exact)[None]
 
 
 def _rank_dot(scorer: DotScorer, task: _Task) -> Iterator[Part]:
     """Rank by products of tiles, settled pair by pair."""
-    users, k, seen, choice, memory = task
+    users, k, seen, choice, banned, memory = task
     items = scorer.items if choice is None else scorer.items[torch.from_numpy(choice)]
     items = items.float().contiguous()
     num_items = len(items)
     n = min(k + SLACK, num_items)
-    # A tile of scores takes half of the memory; the other half is for what is made of it.
-    rows = max(1, min(MAX_USERS, len(users), memory // (8 * min(num_items, 16_384))))
+    # A tile of scores takes half of the memory, its best a quarter, what those are scored by the
+    # other. One user may take more, as the list alone may.
+    of_a_user = max(8 * min(num_items, 16_384), 4 * CANDIDATE_BYTES * n)
+    rows = max(1, min(MAX_USERS, len(users), memory // of_a_user))
     columns = min(num_items, max(n, memory // (8 * rows)))
     tile = _Tile(rows, columns)
     for start in range(0, len(users), rows):
         batch = users[start : start + rows]
         vectors = scorer.users[torch.from_numpy(batch)].float()
         masked = _pairs(seen, batch, choice)
-        found: list[tuple[Tensor, Tensor]] = []
+        found: tuple[Tensor, Tensor] | None = None
         for left in range(0, num_items, columns):
             part = items[left : left + columns]
             scores = tile.view(len(batch), len(part))
             torch.mm(vectors, part.T, out=scores)
             _mask(scores, masked, left)
+            scores[:, _within(banned, left, len(part))] = NOTHING
             best, values = tile.best(len(batch), len(part), n)
-            found.append((best + left, values))
-        best, values = _merge(found, n)
-        exact = torch.from_numpy(exact_scores(vectors.numpy(), items[best].numpy()))
+            found = _merge(found, (best + left, values), n)
+        assert found is not None
+        best, values = found
+        exact = torch.from_numpy(
+            scores_at(vectors.numpy(), items.numpy(), best.numpy(), memory // 4)
+        )
         exact = torch.where(values.isneginf(), values, exact)
         margin = rounding(scorer) * vectors.norm(dim=1)
         best, exact, unsure = _settle(best, values, exact, k, margin, num_items)
         for row in unsure.tolist():
-            own = masked[1][masked[0] == row].numpy()
+            own = np.concatenate([masked[1][masked[0] == row].numpy(), banned])
             full = rank_all(vectors[row].numpy(), items.numpy(), own, k)
             best[row], exact[row] = map(torch.from_numpy, full)
         yield start, best, exact
@@ -152,10 +167,11 @@ def _rank_dot(scorer: DotScorer, task: _Task) -> Iterator[Part]:
 
 def _rank(scorer: Scorer, task: _Task) -> Iterator[Part]:
     """Rank with a scorer whose rows come whole and exact, such as history × item-item matrix."""
-    users, k, seen, choice, memory = task
+    users, k, seen, choice, banned, memory = task
     num_items = scorer.num_items if choice is None else len(choice)
     n = min(k + SLACK, num_items)
-    rows = max(1, min(MAX_USERS, len(users), memory // (16 * scorer.num_items)))
+    of_a_user = max(16 * scorer.num_items, 4 * CANDIDATE_BYTES * n)
+    rows = max(1, min(MAX_USERS, len(users), memory // of_a_user))
     tile = _Tile(rows, num_items)
     for start in range(0, len(users), rows):
         batch = users[start : start + rows]
@@ -163,6 +179,7 @@ def _rank(scorer: Scorer, task: _Task) -> Iterator[Part]:
         scores = tile.view(len(batch), num_items)
         scores.copy_(given if choice is None else given[:, torch.from_numpy(choice)])
         _mask(scores, _pairs(seen, batch, choice), 0)
+        scores[:, _within(banned, 0, num_items)] = NOTHING
         best, values = tile.best(len(batch), num_items, n)
         best, exact, unsure = _settle(best, values, values, k, torch.zeros(len(batch)), num_items)
         for row in unsure.tolist():
@@ -211,11 +228,13 @@ def _best_by_blocks(scores: Tensor, n: int, levels: int) -> tuple[Tensor, Tensor
     return places // n * width + blocks.gather(1, places % n), values
 
 
-def _merge(found: list[tuple[Tensor, Tensor]], n: int) -> tuple[Tensor, Tensor]:
-    """Return the n best of the candidates that several tiles of items brought."""
-    if len(found) == 1:
-        return found[0]
-    best, values = (torch.cat(part, 1) for part in zip(*found, strict=True))
+def _merge(
+    found: tuple[Tensor, Tensor] | None, more: tuple[Tensor, Tensor], n: int
+) -> tuple[Tensor, Tensor]:
+    """Return the n best of the candidates found so far and of those of another tile of items."""
+    if found is None:
+        return more
+    best, values = (torch.cat(part, 1) for part in zip(found, more, strict=True))
     values, places = values.topk(n, sorted=False)
     return best.gather(1, places), values
 
@@ -269,3 +288,9 @@ def _mask(scores: Tensor, pairs: tuple[Tensor, Tensor], left: int) -> None:
         inside = (columns >= left) & (columns < left + scores.shape[1])
         rows, columns = rows[inside], columns[inside] - left
     scores[rows, columns] = NOTHING
+
+
+def _within(banned: NDArray[np.int64], left: int, width: int) -> Tensor:
+    """Return which columns of a tile beginning at `left` are banned."""
+    start, stop = np.searchsorted(banned, [left, left + width])
+    return torch.from_numpy(banned[start:stop] - left)

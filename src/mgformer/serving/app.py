@@ -132,6 +132,8 @@ def create_app(
         """Leave out what is in the history."""
         candidates: list[Id] | None = Field(None, min_length=1, max_length=limits.candidates)
         """Items to choose from."""
+        exclude: list[Id] = Field([], max_length=limits.candidates)
+        """Items never to recommend; those that are not known never are."""
         explain: bool = False
         """Say which items of the history speak for each recommendation."""
 
@@ -149,6 +151,8 @@ def create_app(
         )
         k: Whole = k_field
         exclude_seen: bool = True
+        exclude: list[Id] = Field([], max_length=limits.candidates)
+        """Items never to recommend to any of them."""
 
         @model_validator(mode="after")
         def _is_not_too_much(self) -> "AskMany":
@@ -188,6 +192,7 @@ def create_app(
             history=None if ask.history is None else tuple(ask.history),
             exclude_seen=ask.exclude_seen,
             candidates=None if ask.candidates is None else tuple(ask.candidates),
+            exclude=tuple(ask.exclude),
             explain=ask.explain,
         )
         return _json(ANSWER.dump_json(await engine.ask(question)))
@@ -195,7 +200,11 @@ def create_app(
     @app.post("/recommend/batch", response_model=list[Answer])
     async def recommend_batch(ask: AskMany) -> Response:
         """Recommend items to many users of the training data."""
-        questions = [Question(k=ask.k, user=u, exclude_seen=ask.exclude_seen) for u in ask.users]
+        exclude = tuple(ask.exclude)
+        questions = [
+            Question(k=ask.k, user=user, exclude_seen=ask.exclude_seen, exclude=exclude)
+            for user in ask.users
+        ]
         answers = await engine.ask_all(questions)
         return _json(await asyncio.to_thread(many_as_json, answers))
 

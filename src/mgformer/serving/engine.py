@@ -170,5 +170,5 @@ def _are_quick(recommender: Recommender, questions: Sequence[Question]) -> bool:
     return (
         isinstance(scorer, DotScorer)
         and scorer.items.numel() * len(questions) <= QUICK_PRODUCTS
-        and not any(question.explain or question.candidates for question in questions)
+        and not any(q.explain or q.candidates or q.exclude for q in questions)
     )

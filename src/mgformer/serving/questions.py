@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 
 from mgformer.data.ids import ExternalId
 from mgformer.errors import MgformerError
-from mgformer.ranking.topk import top_k
-from mgformer.recommender import Answer, Reason, Recommender
+from mgformer.recommender import Answer, History, Reason, Recommender
 
 MOST_REASONS = 3
 MOST_EXPLAINED = 50
@@ -26,6 +25,8 @@ class Question:
     """Items of somebody new or, beside a user, items that the user has taken since."""
     exclude_seen: bool = True
     candidates: tuple[ExternalId, ...] | None = None
+    exclude: tuple[ExternalId, ...] = ()
+    """Items never to recommend."""
     explain: bool = False
     """Whether to say which items of the history speak for each recommendation."""
 
@@ -35,16 +36,16 @@ def answer_all(
 ) -> list[Answer | MgformerError]:
     """Answer questions together; what is wrong with one does not touch the others."""
     answers: dict[int, Answer | MgformerError] = {}
-    groups: dict[tuple[bool, bool], list[int]] = {}
+    groups: dict[tuple[bool, bool, tuple[ExternalId, ...]], list[int]] = {}
     for place, question in enumerate(questions):
         if question.candidates is not None:
             answers[place] = _alone(recommender, question)
         else:
-            known = question.history is None
-            groups.setdefault((known, question.exclude_seen), []).append(place)
-    for (known, exclude_seen), places in groups.items():
+            group = (question.history is None, question.exclude_seen, question.exclude)
+            groups.setdefault(group, []).append(place)
+    for (known, _, _), places in groups.items():
         asked = [questions[place] for place in places]
-        found = (_of_users if known else _of_histories)(recommender, asked, exclude_seen)
+        found = (_of_users if known else _of_histories)(recommender, asked)
         answers.update(zip(places, found, strict=True))
     return [
         _explained(recommender, question, answers[place])
@@ -54,19 +55,23 @@ def answer_all(
 
 def _alone(recommender: Recommender, question: Question) -> Answer | MgformerError:
     try:
-        seen, candidates = question.exclude_seen, question.candidates
         if question.history is not None:
             return recommender.recommend_for(
                 question.history,
                 question.k,
                 user=question.user,
-                exclude_seen=seen,
-                candidates=candidates,
+                exclude_seen=question.exclude_seen,
+                candidates=question.candidates,
+                exclude=question.exclude,
             )
         assert question.user is not None
         return next(
             recommender.answers(
-                [question.user], question.k, exclude_seen=seen, candidates=candidates
+                [question.user],
+                question.k,
+                exclude_seen=question.exclude_seen,
+                candidates=question.candidates,
+                exclude=question.exclude,
             )
         )
     except MgformerError as error:
@@ -74,14 +79,22 @@ def _alone(recommender: Recommender, question: Question) -> Answer | MgformerErr
 
 
 def _of_users(
-    recommender: Recommender, questions: Sequence[Question], exclude_seen: bool
+    recommender: Recommender, questions: Sequence[Question]
 ) -> list[Answer | MgformerError]:
-    """Answer for users of the training data; the longest list asked for is cut for the others."""
+    """Answer for users of the training data, who leave out the same.
+
+    The longest list asked for is cut for the others.
+    """
     users = [question.user for question in questions if question.user is not None]
     numbers = recommender.bundle.users.encode(users)
     asked: NDArray[np.int32] = numbers[numbers >= 0]
     k = max(question.k for question in questions)
-    found, sources = recommender.rank(asked, k, exclude_seen=exclude_seen)
+    found, sources = recommender.rank(
+        asked,
+        k,
+        exclude_seen=questions[0].exclude_seen,
+        exclude=recommender.excluded_numbers(questions[0].exclude),
+    )
     answers: list[Answer | MgformerError] = []
     row = 0
     for number, question in zip(numbers, questions, strict=True):
@@ -95,31 +108,28 @@ def _of_users(
 
 
 def _of_histories(
-    recommender: Recommender, questions: Sequence[Question], exclude_seen: bool
+    recommender: Recommender, questions: Sequence[Question]
 ) -> list[Answer | MgformerError]:
-    """Answer for people known by items, folded in together."""
+    """Answer for people known by items, who leave out the same, folded in together."""
     answers: dict[int, Answer | MgformerError] = {}
-    histories: dict[int, NDArray[np.int32]] = {}
-    unknown: dict[int, tuple[ExternalId, ...]] = {}
+    people: dict[int, History] = {}
     for place, question in enumerate(questions):
         try:
-            items, unknown[place] = recommender.history_items(question.history or (), question.user)
+            people[place] = recommender.history_of(question.history or (), question.user)
         except MgformerError as error:
             answers[place] = error
-            continue
-        if len(items):
-            histories[place] = items
-        else:
-            answers[place] = _alone(recommender, question)  # what is popular
-    if histories:
-        rows = recommender.rows_of(list(histories.values()))
-        k = max(questions[place].k for place in histories)
-        scorer = recommender.bundle.scorer.fold_in(rows)
-        found = top_k(scorer, np.arange(len(histories)), k, seen=rows if exclude_seen else None)
-        for row, place in enumerate(histories):
+    if people:
+        found, sources = recommender.rank_histories(
+            recommender.rows_of([somebody.telling for somebody in people.values()]),
+            recommender.rows_of([somebody.owned for somebody in people.values()]),
+            max(questions[place].k for place in people),
+            exclude_seen=questions[0].exclude_seen,
+            exclude=recommender.excluded_numbers(questions[0].exclude),
+        )
+        for row, (place, somebody) in enumerate(people.items()):
             question = questions[place]
             answers[place] = recommender.answer(
-                question.user, found, row, "history", unknown[place], k=question.k
+                somebody.user, found, row, sources[row], somebody.unknown, k=question.k
             )
     return [answers[place] for place in range(len(questions))]
 
@@ -131,7 +141,7 @@ def _explained(
     if not question.explain or isinstance(answer, MgformerError) or answer.source == "popularity":
         return answer
     bundle = recommender.bundle
-    own, _ = recommender.history_items(question.history or (), question.user)
+    own = recommender.history_of(question.history or (), question.user).telling
     shown = answer.items[:MOST_EXPLAINED]
     numbers = bundle.items.encode([item.item for item in shown])
     items = []
