@@ -1,6 +1,6 @@
 """The service on vectors of the size of yelp2018, beside the bare product and partition in numpy.
 
-    python -m benchmarks.serving [--dim 128 64] [--reload] [--document]
+    python -m benchmarks.serving [--dim 256 128 64] [--reload] [--document]
 
 `mgformer serve` runs as a process of its own, with one worker that computes with one thread; the
 client is another process on the same machine. The limit is what any exact answer has to do for one
@@ -49,7 +49,7 @@ ROWS = {
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--dim", type=int, nargs="*", default=[128, 64])
+    parser.add_argument("--dim", type=int, nargs="*", default=[256, 128, 64])
     parser.add_argument("--requests", type=int, default=1_000, help="in turn, in every round")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=8.0, help="at half of the highest rate")
