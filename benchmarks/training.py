@@ -11,30 +11,23 @@ preset of Beauty, and the optimiser that touches only the rows of a step.
 
 import argparse
 import time
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, median
 
 import numpy as np
 import polars as pl
-import torch
 
 from benchmarks.documents import ROOT
 from benchmarks.measure import report
-from mgformer.config import RunConfig, build_config, read_config, with_settings
+from mgformer.config import build_config, read_config, with_settings
 from mgformer.data.ids import Ids
 from mgformer.data.interactions import Interactions
 from mgformer.data.sampling import num_batches
-from mgformer.data.splits import Split
 from mgformer.experiments.reproduce import plan
 from mgformer.experiments.runs import Run
 from mgformer.experiments.timing import interleaved, median_ratio, stepper
 from mgformer.experiments.variants import VARIANTS
 from mgformer.opening import open_data
-from mgformer.pipeline import evaluate_part, thinned
-from mgformer.ranking.evaluation import EvaluationConfig
-from mgformer.ranking.scorers import DotScorer
 from mgformer.training.loop import SELECTED_BY
 from mgformer.training.memory import keep_freed_memory
 
@@ -80,7 +73,6 @@ def epochs_of(dataset: str, options: argparse.Namespace) -> None:
         OURS: our_steps,
         THEIRS: stepper(theirs, split.train, steps),
         KERNELS: stepper(exact, split.train, 1),
-        "validation": validation(ours, split),
     }
     seconds = interleaved(tasks, options.repeats)
     count = num_batches(split.train, ours.train.batch_size)
@@ -90,9 +82,11 @@ def epochs_of(dataset: str, options: argparse.Namespace) -> None:
         f"{OURS} ÷ {THEIRS}": median_ratio(seconds, OURS, THEIRS),
         "the same with kernel attention to all": epochs[KERNELS] / epochs[THEIRS],
         f"{OURS}: preparing ÷ epoch": preparing / epochs[OURS],
-        f"{OURS}: validation ÷ epoch": median(seconds["validation"]) / epochs[OURS],
     }
-    for label, (first, second) in epochs_to_best(options.runs / dataset).items():
+    runs = runs_of_both(options.runs / dataset)
+    if runs:
+        ratios[f"{OURS}: validation ÷ training, as logged"] = validation_share(runs)
+    for label, (first, second) in epochs_to_best(runs).items():
         ratios[f"epochs {label}, {OURS} ÷ {THEIRS}"] = first / second
         time_ratio = ratios[f"{OURS} ÷ {THEIRS}"] * first / second
         ratios[f"time {label}, {OURS} ÷ {THEIRS}"] = time_ratio
@@ -107,45 +101,48 @@ def epochs_of(dataset: str, options: argparse.Namespace) -> None:
     report(f"training-{dataset}", rows, figures, document=options.document)
 
 
-def validation(config: RunConfig, split: Split) -> Callable[[], object]:
-    """Return what evaluates vectors of the model's size as training does after an epoch."""
-    channels = config.to_mapping()["model"]
-    width = channels["dim"] + channels["rank"] + 1  # and a prior of popularity
-    rng = np.random.default_rng(0)
-    users, items = (
-        torch.from_numpy(rng.standard_normal((count, width), dtype=np.float32))
-        for count in (split.train.num_users, split.train.num_items)
-    )
-    scorer = DotScorer(users, items)
-    some = replace(split, valid=thinned(split.valid, config.train.validation_users))
-    options = EvaluationConfig(ks=(20,))
-    return lambda: evaluate_part(scorer, some, "valid", options)
-
-
-def epochs_to_best(folder: Path) -> dict[str, tuple[float, float]]:
-    """Return the epochs of both to the best validation NDCG@20, in the mean of the seeds of both.
-
-    To their own best, and to the best that DirectAU reaches.
-    """
+def runs_of_both(folder: Path) -> list[tuple[Run, Run]]:
+    """Return the runs of MGFormer and DirectAU with the same seeds, and so the same splits."""
     rows = plan.table2_rows(folder.name, ("mgformer", "directau"))
     found = plan.find_all(rows, folder)  # of one protocol and with the options of the presets
-    pairs = [
+    return [
         (mine, other)
         for mine in found.get("mgformer", [])
         for other in found.get("directau", [])
         if mine.record["seed"] == other.record["seed"]
     ]
+
+
+def validation_share(pairs: list[tuple[Run, Run]]) -> float:
+    """Return what MGFormer's validation took, the search for scores in it, to what training did."""
+    entries = [entry for run, _ in pairs for entry in run.journal]
+    validating = sum(entry.get("validation_seconds", 0.0) for entry in entries)
+    return float(validating / sum(entry["seconds"] for entry in entries))
+
+
+def epochs_to_best(pairs: list[tuple[Run, Run]]) -> dict[str, tuple[float, float]]:
+    """Return the epochs of both to the best validation NDCG@20, in the mean of the seeds.
+
+    To their own best, and to the best that DirectAU reaches.
+    """
     if not pairs:
         return {}
-    second = fmean(other.record["epochs"] for _, other in pairs)
-    passed = [first_reaching(mine, max(curve(other).values())) for mine, other in pairs]
-    return {
+    found = {
         "to the best validation NDCG@20": (
             fmean(mine.record["epochs"] for mine, _ in pairs),
-            second,
-        ),
-        f"to the best of {THEIRS}": (fmean(passed), second),
+            fmean(other.record["epochs"] for _, other in pairs),
+        )
     }
+    reached = [
+        (epoch, other.record["epochs"])
+        for mine, other in pairs
+        if (epoch := first_reaching(mine, max(curve(other).values()))) is not None
+    ]
+    if reached:
+        label = f"to the best of {THEIRS}, which {len(reached)} of {len(pairs)} seeds reach"
+        first, second = (fmean(side) for side in zip(*reached, strict=True))
+        found[label] = (first, second)
+    return found
 
 
 def curve(run: Run) -> dict[int, float]:
@@ -153,10 +150,9 @@ def curve(run: Run) -> dict[int, float]:
     return {entry["epoch"]: entry[SELECTED_BY] for entry in run.journal if SELECTED_BY in entry}
 
 
-def first_reaching(run: Run, value: float) -> int:
-    """Return the epoch in which a run is first as good as that; its last if it never is."""
-    values = curve(run)
-    return next((epoch for epoch, found in values.items() if found >= value), max(values))
+def first_reaching(run: Run, value: float) -> int | None:
+    """Return the epoch in which a run is first as good as that, None if it never is."""
+    return next((epoch for epoch, found in curve(run).items() if found >= value), None)
 
 
 def growth(options: argparse.Namespace) -> None:
