@@ -62,9 +62,8 @@ def test_interrupted_it_goes_on_with_the_parts_there_are(recommender, tmp_path, 
     assert pl.read_parquet(target).equals(expected)
 
 
-@pytest.mark.usefixtures("small_blocks")
-def test_parts_of_another_question_are_not_taken(recommender, tmp_path, monkeypatch):
-    users, target = np.arange(150, dtype=np.int32), tmp_path / "lists.parquet"
+def stop_at_100(recommender, users, target, monkeypatch):
+    """Begin lists of four, and be interrupted after the first blocks."""
     rank = recommender.rank
 
     def stopping(numbers, k, **options):
@@ -72,10 +71,16 @@ def test_parts_of_another_question_are_not_taken(recommender, tmp_path, monkeypa
             raise KeyboardInterrupt
         return rank(numbers, k, **options)
 
-    monkeypatch.setattr(recommender, "rank", stopping)
-    with pytest.raises(KeyboardInterrupt):
-        write_lists(recommender, users, 4, target)
-    monkeypatch.undo()
+    with monkeypatch.context() as patch:  # blocks stay small
+        patch.setattr(recommender, "rank", stopping)
+        with pytest.raises(KeyboardInterrupt):
+            write_lists(recommender, users, 4, target)
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_parts_of_another_question_are_not_taken(recommender, tmp_path, monkeypatch):
+    users, target = np.arange(150, dtype=np.int32), tmp_path / "lists.parquet"
+    stop_at_100(recommender, users, target, monkeypatch)
     write_lists(recommender, users, 4, target, candidates=np.arange(30, dtype=np.int32))
     items = recommender.bundle.items.encode(pl.read_parquet(target)["item"])
     assert items.max() < 30
@@ -160,18 +165,7 @@ def test_parts_that_were_given_up_are_removed(recommender, tmp_path, monkeypatch
 @pytest.mark.usefixtures("small_blocks")
 def test_what_is_excluded_is_a_part_of_the_question(recommender, tmp_path, monkeypatch):
     users, target = np.arange(150, dtype=np.int32), tmp_path / "lists.parquet"
-    rank = recommender.rank
-
-    def stopping(numbers, k, **options):
-        if numbers[0] == 100:
-            raise KeyboardInterrupt
-        return rank(numbers, k, **options)
-
-    monkeypatch.setattr(recommender, "rank", stopping)
-    with pytest.raises(KeyboardInterrupt):
-        write_lists(recommender, users, 4, target)
-    monkeypatch.undo()
-    monkeypatch.setattr(lists, "BLOCK_USERS", 100)
+    stop_at_100(recommender, users, target, monkeypatch)
     write_lists(recommender, users, 4, target, exclude=np.arange(300, dtype=np.int32))
     assert recommender.bundle.items.encode(pl.read_parquet(target)["item"]).min() >= 300
 
