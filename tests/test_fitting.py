@@ -7,6 +7,8 @@ from mgformer.config import build_config
 from mgformer.fitting import Among, fit
 from mgformer.opening import open_data
 from mgformer.ranking.scorers import DotScorer, Scorer
+from mgformer.training.journal import Entry
+from mgformer.training.loop import Hooks
 
 EPOCHS = 5
 
@@ -21,40 +23,42 @@ def small(**score: object):
     )
 
 
-def test_scores_are_compared_by_few_epochs_by_some_and_the_result_by_all():
-    config = small()
+def test_epochs_and_their_scores_are_compared_by_some_and_the_result_by_all():
+    config = small(kind="prior")
     asked: list[Among] = []
+    validations: list[int] = []
+    hooks: Hooks = {"write": lambda entry: validations.append(len(asked))}
 
     def measure(scorer: Scorer, among: Among) -> dict[str, float]:
         asked.append(among)
         return {"ndcg@20": 0.1}
 
-    fit(config, open_data(config).split.train, np.random.default_rng(0), measure=measure)
-    assert asked.count("some") == EPOCHS
-    last = len(asked) - 1 - asked[::-1].index("some")
-    assert set(asked[:last]) == {"few", "some"}
-    assert set(asked[last + 1 :]) == {"all"}
+    train = open_data(config).split.train
+    fit(config, train, np.random.default_rng(0), measure=measure, hooks=hooks)
+    assert set(asked[: validations[-1]]) == {"some"}
+    assert set(asked[validations[-1] :]) == {"all"}
     # The search is made in the 1st, 2nd and 4th validation, and not in the others.
-    places = [n for n, among in enumerate(asked) if among == "some"]
-    searched = [b - a > 1 for a, b in zip([-1, *places], places, strict=False)]
-    assert searched == [True, True, False, True, False]
+    assert np.diff(validations, prepend=0).tolist() == [3, 3, 1, 3, 1]
 
 
-def test_an_epoch_is_judged_by_the_score_that_few_found_best():
+def test_an_epoch_is_judged_by_the_best_score_and_the_result_by_a_finer_one():
     config = small(kind="prior")
     split = open_data(config).split
-    weights: list[float] = []
+    degrees = torch.bincount(torch.from_numpy(split.train.indices).long()).clamp_min(1)
+    spread = (degrees.max() / degrees.min()).log().item()
+    best = 0.131
+    asked: dict[Among, set[float]] = {"some": set(), "all": set()}
 
     def measure(scorer: Scorer, among: Among) -> dict[str, float]:
         assert isinstance(scorer, DotScorer)
-        spread = scorer.items[:, -1].min()  # γ log of the least share of the largest degree
-        if among == "some":
-            weights.append(spread.item())
-        return {"ndcg@20": -abs(spread.item() + 1.0)}
+        gamma = -scorer.items[:, -1].min().item() / spread
+        asked[among].add(round(gamma, 4))
+        return {"ndcg@20": -abs(gamma - best)}
 
-    chosen = fit(config, split.train, np.random.default_rng(0), measure=measure).choice
-    degrees = torch.bincount(torch.from_numpy(split.train.indices).long()).clamp_min(1)
-    step = 0.02 * (degrees.max() / degrees.min()).log().item()
-    assert len(weights) == EPOCHS
-    assert all(abs(weight + 1.0) <= step for weight in weights)
-    assert chosen.gamma is not None
+    entries: list[Entry] = []
+    hooks: Hooks = {"write": entries.append}
+    rng = np.random.default_rng(0)
+    chosen = fit(config, split.train, rng, measure=measure, hooks=hooks).choice
+    assert [entry["gamma"] for entry in entries] == [0.14] * EPOCHS
+    assert chosen.gamma == 0.13
+    assert 0.13 not in asked["some"]

@@ -20,10 +20,13 @@ from mgformer.ranking.evaluation import EvaluationConfig
 from mgformer.ranking.scorers import DotScorer
 from mgformer.ranking.scoring import GRIDS, Grid, ScoreConfig, best_gamma, rescored
 
-POINTS = {
-    kind: [round(n * grid.step, 4) for n in range(round(grid.stop / grid.step) + 1)]
-    for kind, grid in GRIDS.items()
-}
+
+def points(grid: Grid) -> list[float]:
+    return [round(n * grid.step, 4) for n in range(round(grid.stop / grid.step) + 1)]
+
+
+POINTS = {kind: points(grid) for kind, grid in GRIDS.items()}
+FINE = {kind: points(grid._replace(step=grid.step / 2)) for kind, grid in GRIDS.items()}
 DEGREES = [3, 0, 1, 40, 7]
 
 
@@ -187,8 +190,8 @@ def plain():
 @pytest.mark.parametrize("kind", GRIDS)
 def test_gamma_is_chosen_on_validation(kind, plain):
     bundle = trained(kind=kind)
-    gamma, step = bundle.record["gamma"], GRIDS[kind].step
-    assert gamma in POINTS[kind]
+    gamma, step = bundle.record["gamma"], GRIDS[kind].step / 2
+    assert gamma in FINE[kind]
     assert gamma != GRIDS[kind].start
     assert plain.record["gamma"] is None
     torch.testing.assert_close(plain.scorer.items.norm(dim=1), torch.ones(400))
@@ -239,7 +242,7 @@ def test_ials_may_be_scored_by_degree():
     bundle, plain = trained("ials", kind="degree"), trained("ials")
     assert plain.record["gamma"] is None
     gamma = bundle.record["gamma"]
-    assert gamma in POINTS["degree"]
+    assert gamma in FINE["degree"]
     degrees = torch.from_numpy(bundle.item_degrees)
     expected = rescored(plain.scorer, "degree", gamma, degrees)
     torch.testing.assert_close(bundle.scorer.items, expected.items, rtol=1e-4, atol=1e-5)

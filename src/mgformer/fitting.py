@@ -22,9 +22,8 @@ from mgformer.ranking.scoring import GRIDS, Kind, best_gamma, rescored
 from mgformer.training import loop
 from mgformer.training.journal import Entry
 
-Among = Literal["all", "some", "few"]
-"""Validation users: all of them, those by whom epochs are compared, or a part of those, by whom
-scores of an epoch are."""
+Among = Literal["all", "some"]
+"""Validation users: all of them, or those by whom epochs, and scores of an epoch, are compared."""
 Measure = Callable[[Scorer, Among], dict[str, float] | None]
 """Validation figures of a scorer among users; None if there are none."""
 
@@ -84,7 +83,8 @@ def fit(
         """Return the scorer with the kind of score and γ that are given, or best on validation.
 
         `before` holds what was best for the epochs before. The search begins there, and as it
-        costs several validations it is made in the 1st, 2nd, 4th, 8th, … of them only.
+        costs several validations it is made in the 1st, 2nd, 4th, 8th, … of them only. The last
+        search, by all users, is the finest.
         """
         near = before[-1] if before else None
         settled = bool(len(before) & (len(before) + 1))
@@ -93,33 +93,37 @@ def fit(
             kinds = (choice.kind,) if choice.kind else ()
         elif near and near["score"]:
             kinds = (near["score"],)
+        among: Among = "some" if sampled else "all"
         if not isinstance(scorer, DotScorer) or not kinds:
             return Scored(
-                scorer, None, None, measure(scorer, "some") if measure and sampled else None
+                scorer, None, None, measure(scorer, among) if measure and sampled else None
             )
-        among: Among = "few" if sampled else "all"
 
         @cache
-        def value(kind: Kind, gamma: float) -> float:
-            assert measure is not None
-            figures = measure(rescored(scorer, kind, gamma, degrees), among)
-            return figures[loop.SELECTED_BY] if figures else 0.0
+        def figures(kind: Kind, gamma: float) -> dict[str, float] | None:
+            return measure(rescored(scorer, kind, gamma, degrees), among) if measure else None
 
-        options: list[tuple[Kind, float | None]] = []
+        def value(kind: Kind, gamma: float) -> float:
+            return (figures(kind, gamma) or {}).get(loop.SELECTED_BY, 0.0)
+
+        options: list[tuple[Kind, float]] = []
         for kind in kinds:
             gamma = config.score.gamma if choice is None else choice.gamma
             if kind in GRIDS and gamma is None:
                 grid = GRIDS[kind]
                 if near and near["gamma"] is not None:
                     grid = grid._replace(start=near["gamma"])
-                search = measure is not None and choice is None and not settled
-                gamma = best_gamma(partial(value, kind), grid) if search else grid.start
-            options.append((kind, gamma))
-        kind, gamma = options[0]
-        if measure is not None and len(options) > 1:
-            kind, gamma = max(options, key=lambda option: value(option[0], option[1] or 0.0))
-        best = rescored(scorer, kind, gamma or 0.0, degrees)
-        return Scored(best, kind, gamma, measure(best, "some") if measure and sampled else None)
+                gamma = grid.start
+                if measure is not None and choice is None and not settled:
+                    gamma = best_gamma(partial(value, kind), grid)
+                    if not sampled:
+                        grid = grid._replace(start=gamma, step=grid.step / 2)
+                        gamma = best_gamma(partial(value, kind), grid)
+            options.append((kind, gamma or 0.0))
+        kind, gamma = options[0] if len(options) == 1 else max(options, key=lambda o: value(*o))
+        best = rescored(scorer, kind, gamma, degrees)
+        weight = gamma if kind in GRIDS else None
+        return Scored(best, kind, weight, figures(kind, gamma) if sampled else None)
 
     def validate(model: TrainableModel, before: Sequence[Entry]) -> Entry:
         with quietly():

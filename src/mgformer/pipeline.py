@@ -34,8 +34,6 @@ from mgformer.training.workspace import Workspace
 from mgformer.version import __version__
 
 SELECTION_K = 20
-FEWER = 4
-"""The scores of an epoch are compared by so many times fewer users than epochs are."""
 
 log = logging.getLogger("mgformer")
 
@@ -195,7 +193,6 @@ def _select(
     parts: dict[Among, Split] = {
         "all": split,
         "some": replace(split, valid=thinned(split.valid, count)),
-        "few": replace(split, valid=thinned(split.valid, -(-count // FEWER))),
     }
     if issubclass(MODELS[config.model_name], TrainableModel):
         log.info(
