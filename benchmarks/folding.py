@@ -22,7 +22,7 @@ from mgformer.config import RunConfig, build_config, read_config
 from mgformer.data.catalog import open_dataset
 from mgformer.data.dataset import Dataset
 from mgformer.data.splits import split_dataset
-from mgformer.experiments.runs import Run, ensure, find
+from mgformer.experiments.runs import Run, check_config, ensure, find
 
 HELD_OUT = {"kind": "users", "valid": 0.1, "test": 0.1, "history": 0.5}
 FLOOR = "popularity"
@@ -42,19 +42,33 @@ def main() -> None:
         write_block(ROOT / "docs" / "serving.md", "folding", table(options.runs))
 
 
-def train_both(name: str, folder: Path) -> None:
-    """Train a preset without the users held out, and with the items they are known by."""
+def configs_of(name: str) -> dict[str, RunConfig]:
+    """Return the options of both runs of a preset, by the folders they are in."""
     dataset, _, model = name.partition("/")
     path = ROOT / "configs" / dataset / f"{model}.toml"
     raw = read_config(path) if path.exists() else {"dataset": dataset, "model": {"name": model}}
-    without = build_config({**raw, "split": HELD_OUT})
-    ensure(without, folder / "folded")
-    whole = open_dataset(dataset, without.data)
-    ensure(
-        build_config({**raw, "split": {"kind": "given"}}),
-        folder / "trained",
-        with_histories(whole, without),
-    )
+    splits: dict[str, dict[str, Any]] = {"folded": HELD_OUT, "trained": {"kind": "given"}}
+    return {part: build_config({**raw, "split": split}) for part, split in splits.items()}
+
+
+def train_both(name: str, folder: Path) -> None:
+    """Train a preset without the users held out, and with the items they are known by."""
+    configs = configs_of(name)
+    folded = configs["folded"]
+    ensure(folded, folder / "folded")
+    whole = open_dataset(folded.dataset, folded.data)
+    ensure(configs["trained"], folder / "trained", with_histories(whole, folded))
+
+
+def found(name: str, folder: Path) -> dict[str, Run]:
+    """Return those runs of a preset that are there; refuse what has other options by now."""
+    runs = {}
+    for part, config in configs_of(name).items():
+        run = find(folder / part)
+        if run is not None:
+            check_config(run.folder, run.record["config"], config)
+            runs[part] = run
+    return runs
 
 
 def with_histories(dataset: Dataset, config: RunConfig) -> Dataset:
@@ -74,11 +88,11 @@ def table(runs: Path) -> str:
     ]
     notes = []
     for place in sorted(runs.glob("*/*")):
-        folded, trained = find(place / "folded"), find(place / "trained")
-        floor = find(place.parent / FLOOR / "folded")
-        if folded is None or trained is None or floor is None or place.name == FLOOR:
-            continue
         name = f"{place.parent.name}/{place.name}"
+        both, floor = found(name, place), find(place.parent / FLOOR / "folded")
+        if len(both) < 2 or floor is None or place.name == FLOOR:
+            continue
+        folded, trained = both["folded"], both["trained"]
         ratios = [figure(folded, metric) / figure(trained, metric) for metric in METRICS]
         rows.append(
             f"| {name} | {figures(folded)} | {figures(trained)}"
