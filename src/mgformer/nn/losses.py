@@ -19,6 +19,8 @@ from mgformer.graph.products import block_slices
 
 BLOCK_ROWS = 256
 """Rows whose distances to all others are held at a time: a block of weights stays in the cache."""
+SHORTEST = 1e-12
+"""Rows are divided by their length, or by this: that of zero has no direction."""
 BLOCK_SCORES = 1 << 21
 """Scores held at a time where rows are compared with a whole table; 2^20 to 2^22 measured alike."""
 
@@ -35,65 +37,6 @@ def l2_of_rows(*rows: Tensor) -> Tensor:
     return 0.5 * torch.stack([part.square().sum() for part in rows]).sum() / len(rows[0])
 
 
-def alignment(x: Tensor, y: Tensor) -> Tensor:
-    """Return the mean squared distance of matching rows of x, y [B, D], each of unit length."""
-    return _alignment_of_unit(functional.normalize(x), functional.normalize(y))
-
-
-def _alignment_of_unit(x: Tensor, y: Tensor) -> Tensor:
-    return (x - y).square().sum(1).mean()
-
-
-def uniformity(x: Tensor, t: float) -> Tensor:
-    """Return log mean exp(-t ‖x_a - x_b‖²) over the pairs a < b of rows of x [B, D] of unit length.
-
-    Equal rows are different rows: duplicates count. A single row has no pairs and gives 0.
-    """
-    return _uniformity_of_unit(functional.normalize(x), t)
-
-
-def _uniformity_of_unit(x: Tensor, t: float) -> Tensor:
-    if len(x) < 2:
-        return 0.0 * x.sum()
-    value: Tensor = _Uniformity.apply(x, t)  # type: ignore[no-untyped-call]
-    return value
-
-
-class _Uniformity(torch.autograd.Function):
-    """Uniformity of unit rows, block by block, every pair once.
-
-    The gradient for row a is 4t Σ_b w_ab x_b / Σ w with w_ab = exp(-t ‖x_a - x_b‖²), so its sums
-    are taken while a block of weights is at hand, and the [B, B] weights are never kept. Rows are
-    of unit length: no logit lies outside [-4t, 0], and sums of their exponentials neither overflow
-    nor, with t of a reasonable size, vanish.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, t: float) -> Tensor:
-        batch, total = len(x), x.new_zeros(())
-        sums = torch.zeros_like(x)  # [B, D] of w_ab x_b
-        shift = x.new_tensor(-2 * t)
-        for start in range(0, batch, BLOCK_ROWS):
-            stop = min(start + BLOCK_ROWS, batch)
-            # Pairs with rows before `start` are in an earlier block, which is symmetric to this.
-            weights = torch.addmm(shift, x[start:stop], x[start:].T, alpha=2 * t).exp_()
-            weights.diagonal().zero_()
-            total = total + weights.sum()
-            sums[start:stop] += weights @ x[start:]
-            later = weights[:, stop - start :]
-            sums[stop:].addmm_(later.T, x[start:stop])
-            total = total + later.sum()
-        ctx.save_for_backward(sums, total)
-        ctx.t = t
-        return total.log() - math.log(batch * (batch - 1))  # a < b and a > b
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        sums, total = ctx.saved_tensors
-        return sums * (gradient * 4 * ctx.t / total), None
-
-
 def align_uniform(
     users: Tensor,
     items: Tensor,
@@ -104,6 +47,10 @@ def align_uniform(
 ) -> Tensor:
     """Return alignment plus `weight` times uniformity of matching rows [B, D]: Eq. (13).
 
+    Rows count by their direction. Alignment is the mean ‖u - i‖² of the pairs; uniformity of a side
+    is log mean exp(-t ‖x_a - x_b‖²) over its pairs of rows. Equal rows are different rows, so that
+    duplicates count; a single one has no pairs and gives 0.
+
     Args:
         users: Embeddings of the users of the batch.
         items: Embeddings of their items.
@@ -111,10 +58,65 @@ def align_uniform(
         t: Sharpness of uniformity: 1 in MGFormer's paper, 2 in DirectAU.
         sides: Users and items are summed in MGFormer's paper, averaged in DirectAU.
     """
-    users, items = functional.normalize(users), functional.normalize(items)
-    uniform = _uniformity_of_unit(users, t) + _uniformity_of_unit(items, t)
-    aligned = _alignment_of_unit(users, items)
-    return aligned + weight * (uniform if sides == "sum" else 0.5 * uniform)
+    weight = weight if sides == "sum" else 0.5 * weight
+    value: Tensor = _AlignUniform.apply(users, items, weight, t)  # type: ignore[no-untyped-call]
+    return value
+
+
+class _AlignUniform(torch.autograd.Function):
+    """Alignment and uniformity with their gradients, taken while what they are made of is at hand.
+
+    For a row x_a of unit length with partner y_a the gradient is 2 (x_a - y_a) / B, and `weight`
+    times 4t Σ_b w_ab x_b / Σ w with w_ab = exp(-t ‖x_a - x_b‖²). For h_a, whose direction x_a is,
+    it is the part across x_a, over ‖h_a‖.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, users: Tensor, items: Tensor, weight: float, t: float) -> Tensor:
+        batch = len(users)
+        lengths = [side.norm(dim=1, keepdim=True).clamp_min(SHORTEST) for side in (users, items)]
+        units = [side / length for side, length in zip((users, items), lengths, strict=True)]
+        apart = units[0] - units[1]
+        value = apart.square().sum() / batch
+        gradients = []
+        for x, length, sign in zip(units, lengths, (2, -2), strict=True):
+            gradient = apart * (sign / batch)
+            if batch > 1:
+                total, sums = _attracted(x, t)
+                value = value + weight * (total.log() - math.log(batch * (batch - 1)))
+                gradient.addcmul_(sums, 4 * t * weight / total)
+            along = (gradient * x).sum(1, keepdim=True)
+            gradients.append(gradient.addcmul_(x, along, value=-1).div_(length))
+        ctx.save_for_backward(*gradients)
+        return value
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        for_users, for_items = ctx.saved_tensors
+        return for_users * gradient, for_items * gradient, None, None
+
+
+def _attracted(x: Tensor, t: float) -> tuple[Tensor, Tensor]:
+    """Return Σ_ab w_ab and, for every row, Σ_b w_ab x_b [B, D], a ≠ b: every pair computed once.
+
+    Rows are of unit length: no logit lies outside [-4t, 0], and sums of their exponentials neither
+    overflow nor, with t of a reasonable size, vanish. The [B, B] weights are never kept.
+    """
+    batch, total = len(x), x.new_zeros(())
+    sums, shift = torch.zeros_like(x), x.new_tensor(-2 * t)
+    for start in range(0, batch, BLOCK_ROWS):
+        stop = min(start + BLOCK_ROWS, batch)
+        # Pairs with rows before `start` are in an earlier block, which is symmetric to this.
+        weights = torch.addmm(shift, x[start:stop], x[start:].T, alpha=2 * t).exp_()
+        weights.diagonal().zero_()
+        total = total + weights.sum()
+        sums[start:stop].addmm_(weights, x[start:])
+        if stop < batch:
+            later = weights[:, stop - start :]
+            sums[stop:].addmm_(later.T, x[start:stop])
+            total = total + later.sum()
+    return total, sums
 
 
 def info_nce(
