@@ -26,7 +26,7 @@ from mgformer.data.sampling import num_batches
 from mgformer.experiments.reproduce import plan
 from mgformer.experiments.runs import Run
 from mgformer.experiments.timing import interleaved, median_ratio, stepper
-from mgformer.experiments.variants import VARIANTS
+from mgformer.experiments.variants import ALL_KEYS
 from mgformer.opening import open_data
 from mgformer.training.loop import SELECTED_BY
 from mgformer.training.memory import keep_freed_memory
@@ -64,7 +64,7 @@ def epochs_of(dataset: str, options: argparse.Namespace) -> None:
             "model": {"name": "directau", "dim": preset["model"]["dim"], "num_layers": 2},
         }
     )
-    exact = build_config(with_settings(preset, VARIANTS["all nodes as keys"]))
+    exact = build_config(with_settings(preset, ALL_KEYS))
     split = open_data(ours).split
     began = time.perf_counter()
     our_steps = stepper(ours, split.train, steps)
