@@ -4,7 +4,8 @@
 
 Both train at the batch size, channels and threads of the dataset's mgformer.toml, DirectAU with two
 layers; a round is `steps` steps of each. The kernel form is the paper's, with all nodes as keys.
-How many epochs each needs to its best validation NDCG@20 is read from the runs of table 2.
+How many epochs each needs to its best validation NDCG@20 is read from the runs of table 2, and
+what wider attention would add to that from those of table 3.
 Graphs that grow are generated: 10 pairs a user, items by a power law. They are trained with the
 preset of Beauty, and the optimiser that touches only the rows of a step.
 """
@@ -26,7 +27,7 @@ from mgformer.data.sampling import num_batches
 from mgformer.experiments.reproduce import plan
 from mgformer.experiments.runs import Run
 from mgformer.experiments.timing import interleaved, median_ratio, stepper
-from mgformer.experiments.variants import ALL_KEYS
+from mgformer.experiments.variants import ALL_KEYS, AS_IT_IS
 from mgformer.opening import open_data
 from mgformer.training.loop import SELECTED_BY
 from mgformer.training.memory import keep_freed_memory
@@ -34,6 +35,8 @@ from mgformer.training.memory import keep_freed_memory
 OURS, THEIRS = "MGFormer", "DirectAU-LightGCN"
 KERNELS = "MGFormer, kernel attention to all"
 SIZES = (10_000, 100_000, 1_000_000)
+WIDER = ("256 neighbours", "attention over landmarks")
+"""Forms that attend to more nodes than the preset does, and cost more."""
 
 
 def main() -> None:
@@ -90,12 +93,13 @@ def epochs_of(dataset: str, options: argparse.Namespace) -> None:
         ratios[f"epochs {label}, {OURS} ÷ {THEIRS}"] = first / second
         time_ratio = ratios[f"{OURS} ÷ {THEIRS}"] * first / second
         ratios[f"time {label}, {OURS} ÷ {THEIRS}"] = time_ratio
+    ratios |= quality_of(options.runs / dataset)
     rows = [
         *(
             (f"{name}, epoch of {count} steps on {dataset}", f"{value:.1f} s")
             for name, value in epochs.items()
         ),
-        *((label, f"{value:.2f}") for label, value in ratios.items()),
+        *((label, f"{value:.3f}") for label, value in ratios.items()),
     ]
     figures = {"dataset": dataset, "epoch_seconds": epochs, "ratios": ratios}
     report(f"training-{dataset}", rows, figures, document=options.document)
@@ -105,10 +109,14 @@ def runs_of_both(folder: Path) -> list[tuple[Run, Run]]:
     """Return the runs of MGFormer and DirectAU with the same seeds, and so the same splits."""
     rows = plan.table2_rows(folder.name, ("mgformer", "directau"))
     found = plan.find_all(rows, folder)  # of one protocol and with the options of the presets
+    return of_same_seeds(found.get("mgformer", []), found.get("directau", []))
+
+
+def of_same_seeds(ours: list[Run], theirs: list[Run]) -> list[tuple[Run, Run]]:
     return [
         (mine, other)
-        for mine in found.get("mgformer", [])
-        for other in found.get("directau", [])
+        for mine in ours
+        for other in theirs
         if mine.record["seed"] == other.record["seed"]
     ]
 
@@ -143,6 +151,21 @@ def epochs_to_best(pairs: list[tuple[Run, Run]]) -> dict[str, tuple[float, float
         first, second = (fmean(side) for side in zip(*reached, strict=True))
         found[label] = (first, second)
     return found
+
+
+def quality_of(folder: Path) -> dict[str, float]:
+    """Return the validation NDCG@20 of the preset to that of wider forms, for the same seeds."""
+    found = plan.find_all(plan.table3_rows(folder.name, (AS_IT_IS, *WIDER)), folder)
+    ratios = {}
+    for name in WIDER:
+        pairs = of_same_seeds(found.get(AS_IT_IS, []), found.get(name, []))
+        if pairs:
+            mine, other = (
+                fmean(run.record["valid"][SELECTED_BY] for run in side)
+                for side in zip(*pairs, strict=True)
+            )
+            ratios[f"validation NDCG@20 ÷ that with {name}, {len(pairs)} seeds"] = mine / other
+    return ratios
 
 
 def curve(run: Run) -> dict[int, float]:
