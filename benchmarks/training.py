@@ -30,7 +30,7 @@ from mgformer.experiments.timing import interleaved, median_ratio, stepper
 from mgformer.experiments.variants import ALL_KEYS, AS_IT_IS
 from mgformer.opening import open_data
 from mgformer.training.loop import SELECTED_BY
-from mgformer.training.memory import keep_freed_memory
+from mgformer.training.memory import keep_freed_memory, use_large_pages
 
 OURS, THEIRS = "MGFormer", "DirectAU-LightGCN"
 KERNELS = "MGFormer, kernel attention to all"
@@ -49,6 +49,7 @@ def main() -> None:
     parser.add_argument("--document", action="store_true", help="write docs/performance.md")
     parser.add_argument("--runs", type=Path, default=Path("runs/reproduce"), help="of table 2")
     options = parser.parse_args()
+    use_large_pages()
     keep_freed_memory()
     for name in options.datasets:
         epochs_of(name, options)

@@ -1,7 +1,10 @@
 """Freed memory is kept where the C library can be told so; a peak is of the work measured."""
 
+import os
 import platform
 import resource
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +27,29 @@ def test_large_arrays_made_again_and_again_cost_few_page_faults():
 
     faults_of_rounds(5)
     assert faults_of_rounds(10) < 0.5 * 10 * 20_000
+
+
+OFFERED = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+
+
+@pytest.mark.skipif(
+    not OFFERED.exists() or "[madvise]" not in OFFERED.read_text(),
+    reason="the system does not give large pages to those who ask for them",
+)
+@pytest.mark.parametrize("asked", [True, False])
+def test_large_arrays_get_large_pages_if_they_are_asked_for(asked: bool) -> None:
+    script = f"""
+import torch
+from mgformer.training.memory import use_large_pages
+if {asked}:
+    use_large_pages()
+table = torch.zeros(20_000_000)
+print(next(line for line in open("/proc/self/smaps_rollup") if line.startswith("AnonHugePages")))
+"""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("THP")}
+    command = [sys.executable, "-c", script]
+    said = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert (int(said.stdout.split()[1]) > 40_000) == asked
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs the counts of Linux")

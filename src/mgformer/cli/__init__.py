@@ -22,6 +22,7 @@ from mgformer.cli import (
 )
 from mgformer.cli.console import fail
 from mgformer.errors import MgformerError
+from mgformer.training.memory import use_large_pages
 from mgformer.version import __version__
 
 app = typer.Typer(
@@ -56,6 +57,7 @@ def _root(
 
 def main() -> None:
     """Run the command line and turn what goes wrong into a line and an exit code."""
+    use_large_pages()
     try:
         app()
     except MgformerError as error:

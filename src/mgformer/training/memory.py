@@ -2,6 +2,7 @@
 
 import ctypes
 import gc
+import os
 import sys
 from pathlib import Path
 
@@ -22,6 +23,15 @@ def keep_freed_memory() -> bool:
     if libc is None:
         return False
     return bool(libc.mallopt(M_MMAP_THRESHOLD, LARGEST) and libc.mallopt(M_TRIM_THRESHOLD, LARGEST))
+
+
+def use_large_pages() -> None:
+    """Have torch ask for large pages; of use only before its first large array of the process.
+
+    Rows of a table are gathered from all over it, and with small pages the processor looks up a
+    page for almost each of them: without, a step of MGFormer on Beauty takes a tenth longer.
+    """
+    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
 
 def reset_peak() -> bool:
