@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 from torch.optim import Adam, Optimizer
+from torch.optim.adam import adam
 
 from mgformer.errors import ConfigError
 from mgformer.models.base import TrainableModel
@@ -38,24 +39,31 @@ class RowAdam(Optimizer):
     def _update(self, table: nn.Parameter, lr: float, weight_decay: float) -> None:
         state = self.state[table]
         if not state:
-            state |= {"step": 0, "mean": torch.zeros_like(table), "square": torch.zeros_like(table)}
-        state["step"] += 1
+            state |= {"step": torch.zeros(()), "mean": torch.zeros_like(table)}
+            state["square"] = torch.zeros_like(table)
         assert table.grad is not None
         gradient = table.grad.coalesce()
         (rows,), gradients = gradient.indices(), gradient.values()
-        values = table.index_select(0, rows)
-        if weight_decay:
-            gradients = gradients.add(values, alpha=weight_decay)
-        mean, square = (state[name].index_select(0, rows) for name in ("mean", "square"))
-        of_mean, of_square = self.BETAS
-        mean.lerp_(gradients, 1 - of_mean)
-        square.lerp_(gradients.square(), 1 - of_square)
-        state["mean"].index_copy_(0, rows, mean)
-        state["square"].index_copy_(0, rows, square)
-        # The memory began at zero: of its weights 1 - βᵗ are those of gradients.
-        size = lr / (1 - of_mean ** state["step"])
-        spread = square.div_(1 - of_square ** state["step"]).sqrt_().add_(self.EPSILON)
-        table.index_copy_(0, rows, values.addcdiv_(mean, spread, value=-size))
+        kept = [table, state["mean"], state["square"]]
+        values, mean, square = parts = [whole.index_select(0, rows) for whole in kept]
+        adam(
+            [values],
+            [gradients],
+            [mean],
+            [square],
+            [],
+            [state["step"]],
+            fused=True,
+            amsgrad=False,
+            beta1=self.BETAS[0],
+            beta2=self.BETAS[1],
+            lr=lr,
+            weight_decay=weight_decay,
+            eps=self.EPSILON,
+            maximize=False,
+        )
+        for whole, part in zip(kept, parts, strict=True):
+            whole.index_copy_(0, rows, part)
 
 
 def build_optimizers(model: TrainableModel, options: TrainConfig) -> list[Optimizer]:
@@ -102,18 +110,16 @@ def state_tensors(optimizers: Sequence[Optimizer]) -> dict[str, Tensor]:
     for number, optimizer in enumerate(optimizers):
         for place, memory in optimizer.state_dict()["state"].items():
             for name, value in memory.items():
-                tensors[f"{number}.{place}.{name}"] = torch.as_tensor(value).clone()
+                tensors[f"{number}.{place}.{name}"] = value.clone()
     return tensors
 
 
 def load_state_tensors(optimizers: Sequence[Optimizer], tensors: dict[str, Tensor]) -> None:
     """Put back what `state_tensors` returned."""
     for number, optimizer in enumerate(optimizers):
-        state: dict[int, dict[str, object]] = {}
+        state: dict[int, dict[str, Tensor]] = {}
         for key, value in tensors.items():
             owner, place, name = key.split(".")
             if int(owner) == number:
-                # RowAdam counts its steps with a plain number.
-                plain = name == "step" and isinstance(optimizer, RowAdam)
-                state.setdefault(int(place), {})[name] = int(value) if plain else value
+                state.setdefault(int(place), {})[name] = value
         optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
