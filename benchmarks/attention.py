@@ -20,7 +20,7 @@ from mgformer.experiments.timing import interleaved
 from mgformer.nn.attention import kernel_attention
 from mgformer.nn.features import FEATURE_MAPS
 from mgformer.nn.layers import CHUNK
-from mgformer.training.memory import keep_freed_memory, use_large_pages
+from mgformer.training.memory import keep_freed_memory
 
 PRODUCTS = ("aten::mm", "aten::addmm")
 LARGE = 4096
@@ -51,7 +51,6 @@ def main() -> None:
 
     # First of all: later, memory that was freed is there to be taken again.
     extra = peak_memory_mb(attention) - 4 * n * m / 1e6
-    use_large_pages()
     keep_freed_memory()
     source, target = torch.ones(COPIED // 4), torch.empty(COPIED // 4)
     tasks = {
