@@ -46,6 +46,14 @@ def test_options_are_those_of_a_preset_with_the_paper_split():
         assert (lent["model"], lent["train"]) == (beauty["model"], beauty["train"])
     own = plan.with_paper_split("yelp2018", "mgformer")
     assert own["train"] == preset("yelp2018", "mgformer")["train"]
+    # A simple model's options were chosen on the data, if with another split.
+    own = plan.with_paper_split("gowalla", "ease")
+    assert (
+        own["model"]
+        == preset("gowalla", "ease")["model"]
+        != preset("amazon-beauty", "ease")["model"]
+    )
+    assert own["split"] == plan.PAPER_SPLIT
     # What Beauty has no preset of has the dataset's own, whatever its split, or the defaults.
     own = plan.with_paper_split("gowalla", "gfcf-paper")
     assert own["model"] == preset("gowalla", "gfcf-paper")["model"]

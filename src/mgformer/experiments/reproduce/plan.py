@@ -66,16 +66,22 @@ def table3_rows(dataset: str, variants: Sequence[str] = tuple(VARIANTS)) -> list
 def with_paper_split(dataset: str, model: str) -> dict[str, Any]:
     """Return a model's run on a dataset with the paper's split.
 
-    Options are those of the dataset's preset if it has this split, else of Beauty's, which has;
-    else those of the dataset's preset for another split, else the defaults.
+    Options are those of the dataset's preset if it has this split, or was chosen on these data as
+    the simple models' are; else of Beauty's, which has; else those of the dataset's preset for
+    another split, else the defaults.
     """
     own, reference = preset(dataset, model), preset(REFERENCE, model)
-    for raw in (own, reference):
-        if raw and raw.get("split", {}).get("kind") == PAPER_SPLIT["kind"]:
-            break
+    if own and (model in SIMPLE or _has_paper_split(own)):
+        raw = own
+    elif reference and _has_paper_split(reference):
+        raw = reference
     else:
         raw = own or {"model": {"name": model}}
     return {**raw, "dataset": dataset, "split": PAPER_SPLIT}
+
+
+def _has_paper_split(raw: Mapping[str, Any]) -> bool:
+    return raw.get("split", {}).get("kind") == PAPER_SPLIT["kind"]
 
 
 def variant_folder(name: str) -> str:
