@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Any
 from mgformer.version import __version__
 
 if TYPE_CHECKING:
-    from mgformer.recommender import Answer, Recommendation, Recommender
+    from mgformer.answers import Answer, Recommendation
+    from mgformer.recommender import Recommender
 
 __all__ = ["Answer", "Recommendation", "Recommender", "__version__"]
 

@@ -1,10 +1,9 @@
 """The Python face of a trained recommender: questions and answers in the caller's own ids."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -12,6 +11,7 @@ import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 
+from mgformer.answers import Answer, History, Recommendation, Source
 from mgformer.bundle import Bundle, load_bundle, save_bundle
 from mgformer.config import DEFAULT_MODEL, build_config
 from mgformer.data.catalog import open_dataset
@@ -25,54 +25,8 @@ from mgformer.ranking.topk import TopK, top_k
 if TYPE_CHECKING:
     import pandas as pd
 
-Source = Literal["model", "history", "popularity"]
 ANSWERED_TOGETHER = 1 << 10
 """Users whose lists are made at a time where they are taken one by one."""
-
-
-@dataclass(frozen=True)
-class Reason:
-    """An item somebody has, and how much it speaks for a recommendation."""
-
-    item: ExternalId
-    name: str | None
-    weight: float
-
-
-@dataclass(frozen=True)
-class Recommendation:
-    """One item for one user."""
-
-    item: ExternalId
-    name: str | None
-    score: float
-    because: tuple[Reason, ...] | None = None
-    """What speaks most for it, where that was asked for."""
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What is recommended to one user, best first."""
-
-    user: ExternalId | None
-    items: list[Recommendation]
-    source: Source
-    """model: a user of the training data; history: by given items; popularity: nothing known."""
-    unknown: tuple[ExternalId, ...] = ()
-    """Items of the history of which the model has no training pair: they were passed over."""
-
-
-class History(NamedTuple):
-    """What somebody has, by number."""
-
-    telling: NDArray[np.int32]
-    """Items that the model was trained on: somebody is known by these."""
-    owned: NDArray[np.int32]
-    """All that have a number: not to be recommended again."""
-    unknown: tuple[ExternalId, ...] = ()
-    """Items that were given, and are not telling."""
-    user: ExternalId | None = None
-    """Who it is, if a user of the training data."""
 
 
 class Recommender:

@@ -17,9 +17,9 @@ from fastapi.responses import FileResponse, PlainTextResponse, Response
 from fastapi.staticfiles import StaticFiles
 from pydantic import ConfigDict, Field, model_validator
 
+from mgformer.answers import Answer
 from mgformer.data.ids import ExternalId
 from mgformer.errors import MgformerError
-from mgformer.recommender import Answer
 from mgformer.serving import search
 from mgformer.serving.engine import Engine
 from mgformer.serving.failures import FAILURES, handle_failures

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from mgformer.answers import Answer
 from mgformer.bundle import Bundle, manifest_checksum, stamp_of
 from mgformer.errors import BundleError, MgformerError
 from mgformer.ranking.scorers import DotScorer
-from mgformer.recommender import Answer, Recommender
+from mgformer.recommender import Recommender
 from mgformer.serving.questions import Question, answer_all
 
 QUICK_PRODUCTS = 8_000_000

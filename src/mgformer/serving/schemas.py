@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictInt, StrictStr
 from pydantic import TypeAdapter as Adapter
 
+from mgformer.answers import Answer
 from mgformer.data.ids import ExternalId
-from mgformer.recommender import Answer
 
 ID_LENGTH = 512
 ANSWER = Adapter(Answer)
