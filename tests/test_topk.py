@@ -1,5 +1,6 @@
 import tracemalloc
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -42,6 +43,10 @@ def check(scorer: Scorer, k: int, seen: sp.csr_array | None = None, **options: o
     np.testing.assert_array_equal(found.items, expected[:, :width])
     assert (expected[:, width:] == -1).all()
     assert ((found.items < 0) == np.isneginf(found.scores)).all()
+    with patch.object(topk, "SOME_USERS", 0):  # the product that large batches take
+        many = top_k(scorer, users, k, seen=seen, **options)  # type: ignore[arg-type]
+    np.testing.assert_array_equal(many.items, found.items)
+    np.testing.assert_array_equal(many.scores, found.scores)
     alone = [top_k(scorer, [user], k, seen=seen, **options) for user in users]  # type: ignore[arg-type]
     np.testing.assert_array_equal(np.concatenate([one.items for one in alone]), found.items)
     np.testing.assert_array_equal(np.concatenate([one.scores for one in alone]), found.scores)
@@ -81,8 +86,9 @@ def test_tiles_of_items_do_not_change_the_result(
     seen = some_pairs(20, 70_001, 0.01, seed=4)
     whole = top_k(scorer, np.arange(20), 20, seen=seen)
     for memory_mb in (1, 2, 5, 2_000):
-        for rows in (1, 3, 256):
+        for rows, some in ((1, 64), (3, 0), (256, 64), (256, 0)):
             monkeypatch.setattr(topk, "MAX_USERS", rows)
+            monkeypatch.setattr(topk, "SOME_USERS", some)
             part = top_k(scorer, np.arange(20), 20, seen=seen, memory_mb=memory_mb)
             np.testing.assert_array_equal(part.items, whole.items)
             np.testing.assert_array_equal(part.scores, whole.scores)  # bit for bit

@@ -108,7 +108,7 @@ class DotScorer(Scorer):
 
     @cached_property
     def by_channel(self) -> NDArray[np.float32]:
-        """[D, I] the items transposed: one user's scores are had in half the time from this."""
+        """[D, I] the items transposed: few users' scores are had in half the time from this."""
         return np.ascontiguousarray(self.items.float().numpy().T)
 
     @cached_property

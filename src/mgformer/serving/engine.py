@@ -21,8 +21,8 @@ from mgformer.ranking.scorers import DotScorer
 from mgformer.recommender import Recommender
 from mgformer.serving.questions import Question, answer_all
 
-QUICK_PRODUCTS = 8_000_000
-"""So many multiplications take a fraction of a millisecond, and the service may stand still."""
+QUICK_PRODUCTS = 20_000_000
+"""So many multiplications take two or three milliseconds, and the service may stand still."""
 Result = Answer | MgformerError
 Returned = TypeVar("Returned")
 

@@ -18,6 +18,9 @@ from mgformer.serving.limits import Limits
 RUN, KEY, LIMITS = "MGFORMER_SERVE_RUN", "MGFORMER_API_KEY", "MGFORMER_SERVE_LIMITS"
 PAUSE_SECONDS = 10.0
 """Between attempts to start a worker: each keeps a core busy for seconds that others need."""
+SWITCH_SECONDS = 0.001
+"""For so long the thread that computes may keep the one that hears and answers waiting; by default
+it is five times that, longer than most answers take."""
 UNUSABLE = 2
 """The exit code of a worker without a usable bundle: that of the command line for the same; at 3
 uvicorn would stop all workers."""
@@ -30,6 +33,7 @@ def app() -> FastAPI:
     # A request is small: threads cost more than they save.
     torch.set_num_threads(1)
     threadpool_limits(1)
+    sys.setswitchinterval(SWITCH_SECONDS)
     k, body = map(int, os.environ[LIMITS].split())
     limits = Limits(k=k, body_bytes=body)
     try:
