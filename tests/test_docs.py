@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from mgformer.export import export
 from mgformer.models import MODELS
 from mgformer.ranking import metrics
 from mgformer.recommender import Recommender
@@ -57,6 +58,23 @@ def test_a_bundle_moves_into_a_folder_in_service_as_documented(tmp_path: Path) -
     commands = commands.replace("/mnt/trained", str(tmp_path / "trained"))
     subprocess.run(["sh", "-ec", commands], cwd=tmp_path, check=True)
     assert Recommender.load(tmp_path / "runs/mine").bundle.record["model"] == "popularity"
+
+
+def test_exports_are_used_as_documented(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    recommender = Recommender.fit("demo", "bprmf", train={"epochs": 5})
+    for form in ("onnx", "faiss", "parquet"):
+        export(recommender.bundle, form, Path(form))
+    new_user, index = blocks((ROOT / "docs/export.md").read_text(), "python")
+    exec(new_user, {})
+    answer = recommender.recommend_for(["sailing-02", "sailing-03"], 5, exclude_seen=False)
+    assert capsys.readouterr().out.strip() == str([item.item for item in answer.items])
+    exec(index, {})
+    found = recommender.recommend(recommender.bundle.users.values[:3], 5, exclude_seen=False)
+    lists = found.group_by("user", maintain_order=True).agg("item")["item"]
+    assert capsys.readouterr().out.strip() == str(lists.to_list())
 
 
 def test_the_readme_lists_every_model_and_its_options() -> None:
