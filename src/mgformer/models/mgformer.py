@@ -160,9 +160,7 @@ class MGFormer(TrainableModel):
             encodings = functional.normalize(encodings)
         self.encodings = nn.Buffer(encodings, persistent=False)  # [N, r]
         self.tokens = drawn_table(self.num_nodes, config.dim, rng)  # [N, d]
-        self.layers = nn.ModuleList(
-            _layer(config, graph, near, rng) for _ in range(config.num_layers)
-        )
+        self.layers = nn.ModuleList(_layers(config, graph, near, rng))
         self.local = GraphAverage(graph.adjacency) if config.local_weight else None
         self.fixed = self._fixed(graph)
         structure = torch.zeros(0)
@@ -251,6 +249,15 @@ class MGFormer(TrainableModel):
 def _structural(config: MGFormer.Config) -> bool:
     """Whether attention is decided by the encodings alone."""
     return config.attention in ("neighbors", "landmarks")
+
+
+def _layers(
+    config: MGFormer.Config, graph: Graph, near: Tensor, rng: np.random.Generator
+) -> list[Attention]:
+    first = _layer(config, graph, near, rng)
+    if not list(first.parameters()):
+        return [first] * config.num_layers  # nothing tells layers apart, and lists take long
+    return [first, *(_layer(config, graph, near, rng) for _ in range(config.num_layers - 1))]
 
 
 def _layer(
