@@ -15,7 +15,7 @@ from mgformer.experiments.tables import Table
 
 ROOT = Path(__file__).parent.parent
 DATASETS = ("amazon-beauty", "yelp2018", "gowalla", "alibaba")
-IN_SHORT = ("itemknn", "ease", *(name for name in plan.PUBLISHED if name != "ultragcn"))
+IN_SHORT = ("itemknn", "ials", "ease", *(name for name in plan.PUBLISHED if name != "ultragcn"))
 """Rows of the README: the best simple models and those of the paper."""
 
 
