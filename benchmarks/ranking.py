@@ -61,7 +61,7 @@ def main() -> None:
     items = torch.randn(NUM_ITEMS, DIM, generator=generator)
     scorer = DotScorer(users, items)
     degrees = np.bincount(train.indices, minlength=NUM_ITEMS)
-    options = EvaluationConfig(ks=(20,))
+    protocol = EvaluationConfig(ks=(20,))
     tile = torch.empty(MAX_USERS, NUM_ITEMS)
     everyone = np.arange(NUM_USERS)
     known = sp.csr_matrix(train.matrix)  # implicit knows no sparse arrays
@@ -72,7 +72,7 @@ def main() -> None:
             torch.mm(batch, items.T, out=tile[: len(batch)])
 
     def ours_evaluated() -> None:
-        evaluate(scorer, test, train.matrix, degrees, options)
+        evaluate(scorer, test, train.matrix, degrees, protocol)
 
     def ours_ranked() -> None:
         top_k(scorer, everyone, 20, seen=train.matrix)
