@@ -372,6 +372,11 @@ def assert_one_line(done: Done, expected: str) -> None:
     assert expected in lines[0]
 
 
+def test_help_says_what_is_taken_where_an_option_is_left_out() -> None:
+    for command, default in (("train", "gfcf"), ("tune", "demo"), ("refit", "RUN-refit")):
+        assert f"default: ({default})" in succeed(command, "--help")
+
+
 def test_the_installed_command_exits_with_2_and_one_line(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mgformer", "evaluate", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)

@@ -35,7 +35,7 @@ def test_the_readme_works_from_top_to_bottom(
         for line in block.splitlines()
         if line.startswith("$ mgformer ")
     ]
-    assert len(commands) == 8
+    assert len(commands) == 9
     for command in commands:
         assert mgformer(*shlex.split(command)[1:]).returncode == 0, command
     assert Path("recommendations.parquet").is_file()

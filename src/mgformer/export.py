@@ -243,6 +243,9 @@ def model_card(bundle: Bundle) -> str:
         "size": f"{len(bundle.users):,} users, {len(bundle.items):,} items,"
         f" {len(bundle.train):,} interactions trained on",
         "protocol": record.get("protocol"),
+        "trained on": "everything, after these figures were measured"
+        if "refit" in record
+        else None,
         "seed": record.get("seed"),
         "epochs": record.get("epochs") or None,  # none where nothing is trained step by step
         "library, commit": f"{record.get('library')}, {record.get('commit')}",

@@ -35,6 +35,8 @@ class Streams(NamedTuple):
     split: np.random.Generator
     select: np.random.Generator
     refit: np.random.Generator
+    whole: np.random.Generator
+    """Of a training on everything, after the test."""
 
 
 def open_data(config: RunConfig, dataset: Dataset | None = None) -> Opened:
@@ -59,4 +61,4 @@ def open_data(config: RunConfig, dataset: Dataset | None = None) -> Opened:
 def streams_of(seed: int) -> Streams:
     """Return the sources that a seed stands for."""
     split, model = np.random.default_rng(seed).spawn(2)
-    return Streams(split, *model.spawn(2))
+    return Streams(split, *model.spawn(3))

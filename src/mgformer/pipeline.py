@@ -163,6 +163,8 @@ def untrained_model(bundle: Bundle) -> TrainableModel:
     config = build_config(bundle.record["config"])
     streams = streams_of(config.seed)
     rng = streams.refit if config.split.refit else streams.select
+    if "refit" in bundle.record:
+        rng = streams.whole
     model = MODELS[config.model_name](config.model, Graph(bundle.train.matrix), rng)
     assert isinstance(model, TrainableModel)
     return model

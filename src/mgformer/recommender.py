@@ -21,6 +21,7 @@ from mgformer.errors import ConfigError, DataError, UnknownIdError
 from mgformer.pipeline import train
 from mgformer.ranking.scorers import DotScorer, Scorer, cosines
 from mgformer.ranking.topk import TopK, top_k
+from mgformer.refitting import refit
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -65,6 +66,10 @@ class Recommender:
     def load(cls, folder: str | Path) -> "Recommender":
         """Load what `mgformer train`, or `save`, has written."""
         return cls(load_bundle(Path(folder)))
+
+    def refit(self) -> "Recommender":
+        """Return it trained once more on everything, held-out pairs too: for use, not for tests."""
+        return Recommender(refit(self.bundle))
 
     def save(self, folder: str | Path) -> None:
         """Write the recommender to a folder, replacing the one there, if any, in one step."""

@@ -13,6 +13,7 @@ from mgformer.cli import (
     evaluate,
     export,
     recommend,
+    refit,
     report,
     reproduce,
     serve,
@@ -35,6 +36,7 @@ app = typer.Typer(
 )
 app.command("train")(train.command)
 app.command("evaluate")(evaluate.command)
+app.command("refit")(refit.command)
 app.command("compare")(compare.command)
 app.command("tune")(tune.command)
 app.command("reproduce")(reproduce.command)

@@ -25,7 +25,7 @@ from mgformer.experiments.tables import comparison_table, explanation
 
 def command(
     data: str | None = typer.Argument(
-        None, help=f"A file, a folder, or a catalog name.  [default: {DEFAULT_DATASET}]"
+        None, help="A file, a folder, or a catalog name.", show_default=DEFAULT_DATASET
     ),
     models: str = typer.Option(
         ..., help="Models to compare, by name or as TOML files of runs, separated by commas."
@@ -44,7 +44,7 @@ def command(
         help="Set any option of all, and hold it in tuning; may be repeated.",
     ),
     folder: Path | None = typer.Option(
-        None, "--out", help="Folder of the runs and the table.  [default: runs/DATASET-compare]"
+        None, "--out", help="Folder of the runs and the table.", show_default="runs/DATASET-compare"
     ),
     as_json: bool = typer.Option(False, "--json", help="Print one JSON list, an object a run."),
 ) -> None:

@@ -29,12 +29,13 @@ def command(
         bundle = load_bundle(run)
         options = build_config(bundle.record["config"], str(run)).evaluation
         test = evaluate_part(bundle.scorer, bundle, "test", options)
-        # After a refit validation pairs are training pairs: the recorded figures stand.
+        # What a refit was trained on cannot be measured: the recorded figures stand.
         valid = (
             evaluate_part(bundle.scorer, bundle, "valid", options) if len(bundle.valid) else None
         )
         other = load_bundle(against) if against else None
-    bundle.record["test"] = test.means if test else {}
+    if test is not None:
+        bundle.record["test"] = test.means
     if valid is not None:
         bundle.record["valid"] = valid.means
     comparison = compare(bundle, other, run, against) if other and against else None

@@ -13,7 +13,7 @@ from mgformer.export import FORMS, export
 def command(
     run: Path = typer.Argument(help="Folder of a trained recommender."),
     form: str = typer.Option("parquet", "--format", help=f"One of {', '.join(FORMS)}."),
-    target: Path | None = typer.Option(None, "--out", help="Folder.  [default: RUN/export]"),
+    target: Path | None = typer.Option(None, "--out", help="Folder.", show_default="RUN/export"),
     as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
 ) -> None:
     """Write vectors with ids, a search index, the fold-in of new users, or a model card."""

@@ -13,7 +13,7 @@ def command(
         metavar="RUN|FOLDER", help="Folder of a run, or of several runs somewhere below it."
     ),
     target: Path | None = typer.Option(
-        None, "--out", help="File to write.  [default: report.html in the folder]"
+        None, "--out", help="File to write.", show_default="report.html in the folder"
     ),
     as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
 ) -> None:

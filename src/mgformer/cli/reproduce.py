@@ -46,7 +46,7 @@ def command(
     dataset: str = typer.Option("amazon-beauty", help="Catalog name, see `mgformer datasets`."),
     seeds: int = typer.Option(1, min=1, help="Runs of each row, every one with its own split."),
     only: list[str] = typer.Option(
-        [], help="One row: a model, or a variant of table3; may be repeated.  [default: all]"
+        [], help="One row: a model, or a variant of table3; may be repeated.", show_default="all"
     ),
     no_train: bool = typer.Option(
         False, "--no-train", help="Write up the runs that are there, whatever their seeds."

@@ -30,18 +30,20 @@ SHOWN = ("recall", "ndcg", "precision", "hitrate", "mrr", "map", "coverage", "no
 
 def command(
     data: str | None = typer.Argument(
-        None, help=f"A file, a folder, or a catalog name.  [default: {DEFAULT_DATASET}]"
+        None, help="A file, a folder, or a catalog name.", show_default=DEFAULT_DATASET
     ),
     model: str | None = typer.Option(
-        None, help=f"One of {', '.join(sorted(MODELS))}.  [default: {DEFAULT_MODEL}]"
+        None, help=f"One of {', '.join(sorted(MODELS))}.", show_default=DEFAULT_MODEL
     ),
     config: Path | None = typer.Option(None, help="A TOML file that describes the run."),
     settings: list[str] = typer.Option(
         [], "--set", metavar="SECTION.OPTION=VALUE", help="Set any option; may be repeated."
     ),
-    seed: int | None = typer.Option(None, help="Seed of the split and the model.  [default: 0]"),
+    seed: int | None = typer.Option(
+        None, help="Seed of the split and the model.", show_default="0"
+    ),
     run: Path | None = typer.Option(
-        None, "--out", help="Folder of the trained recommender.  [default: runs/DATASET-MODEL]"
+        None, "--out", help="Folder of the trained recommender.", show_default="runs/DATASET-MODEL"
     ),
     before: Path | None = typer.Option(
         None,
@@ -69,6 +71,8 @@ def command(
                 f"{run}: no unfinished run to go on with; give the data and the model to begin one"
             )
         raw = unfinished.state["config"]
+        if "refit" in raw:
+            raise ConfigError(f"{run}: what was interrupted there is a refit: use mgformer refit")
     if before is not None:
         if not config:
             raw = {**load_bundle(before).record["config"], **raw}

@@ -26,10 +26,10 @@ MOST_SHOWN = 10
 
 def command(
     data: str | None = typer.Argument(
-        None, help=f"A file, a folder, or a catalog name.  [default: {DEFAULT_DATASET}]"
+        None, help="A file, a folder, or a catalog name.", show_default=DEFAULT_DATASET
     ),
     model: str | None = typer.Option(
-        None, help=f"One of {', '.join(sorted(MODELS))}.  [default: {DEFAULT_MODEL}]"
+        None, help=f"One of {', '.join(sorted(MODELS))}.", show_default=DEFAULT_MODEL
     ),
     trials: int = typer.Option(20, help="Trials in all, with those that are in --out already."),
     config: Path | None = typer.Option(
@@ -42,7 +42,7 @@ def command(
         help="Set any option, and hold it; may be repeated.",
     ),
     seed: int | None = typer.Option(
-        None, help="Seed of the split, the model and the search.  [default: 0]"
+        None, help="Seed of the split, the model and the search.", show_default="0"
     ),
     timeout: float = typer.Option(
         math.inf, help="Seconds after which no trial is begun.", show_default="none"
@@ -50,7 +50,8 @@ def command(
     folder: Path | None = typer.Option(
         None,
         "--out",
-        help="Folder of the trials and of best.toml.  [default: runs/DATASET-MODEL-tune]",
+        help="Folder of the trials and of best.toml.",
+        show_default="runs/DATASET-MODEL-tune",
     ),
     as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
 ) -> None:
