@@ -1,12 +1,12 @@
 """Users the model has never seen: how much of a trained user's quality folding in reaches.
 
-    python -m benchmarks.folding [--runs runs/folding] [--only amazon-beauty/mgformer …]
+    python -m benchmarks.folding [--runs runs/folding] [--only amazon-beauty/mgformer …] [--epochs 20]
 
 A tenth of the users is held out whole, another for validation. Each is known by half of the items,
 and the other half is to be found. "folded in" is a model that was trained without them; "trained"
-is the same model, trained on their known halves as well. With --only, those presets are trained;
-runs that are there already are not repeated. Without, the table of docs/serving.md is generated
-from the run folders.
+is the same model, trained on their known halves as well. With --only, those presets are trained,
+both ways with at most as many epochs as --epochs says; runs that are there already are not repeated.
+Without, the table of docs/serving.md is generated from the run folders.
 """
 
 import argparse
@@ -34,26 +34,30 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=Path, default=Path("runs/folding"))
     parser.add_argument("--only", nargs="*", default=[], help="dataset/model; default: none")
+    parser.add_argument("--epochs", type=int, help="at most so many; default: as in the preset")
     options = parser.parse_args()
     for name in options.only:
         with working():
-            train_both(name, options.runs / name)
+            train_both(name, options.runs / name, options.epochs)
     if not options.only:
         write_block(ROOT / "docs" / "serving.md", "folding", table(options.runs))
 
 
-def configs_of(name: str) -> dict[str, RunConfig]:
+def configs_of(name: str, epochs: int | None = None) -> dict[str, RunConfig]:
     """Return the options of both runs of a preset, by the folders they are in."""
     dataset, _, model = name.partition("/")
     path = ROOT / "configs" / dataset / f"{model}.toml"
     raw = read_config(path) if path.exists() else {"dataset": dataset, "model": {"name": model}}
+    if epochs:
+        most = min(epochs, build_config(raw).train.epochs)
+        raw = {**raw, "train": {**raw.get("train", {}), "epochs": most}}
     splits: dict[str, dict[str, Any]] = {"folded": HELD_OUT, "trained": {"kind": "given"}}
     return {part: build_config({**raw, "split": split}) for part, split in splits.items()}
 
 
-def train_both(name: str, folder: Path) -> None:
+def train_both(name: str, folder: Path, epochs: int | None) -> None:
     """Train a preset without the users held out, and with the items they are known by."""
-    configs = configs_of(name)
+    configs = configs_of(name, epochs)
     folded = configs["folded"]
     ensure(folded, folder / "folded")
     whole = open_dataset(folded.dataset, folded.data)
@@ -62,12 +66,10 @@ def train_both(name: str, folder: Path) -> None:
 
 def found(name: str, folder: Path) -> dict[str, Run]:
     """Return those runs of a preset that are there; refuse what has other options by now."""
-    runs = {}
-    for part, config in configs_of(name).items():
-        run = find(folder / part)
-        if run is not None:
-            check_config(run.folder, run.record["config"], config)
-            runs[part] = run
+    runs = {part: run for part in ("folded", "trained") if (run := find(folder / part))}
+    for part, run in runs.items():
+        wanted = configs_of(name, run.record["config"]["train"]["epochs"])[part]
+        check_config(run.folder, run.record["config"], wanted)
     return runs
 
 
@@ -83,8 +85,8 @@ def with_histories(dataset: Dataset, config: RunConfig) -> Dataset:
 def table(runs: Path) -> str:
     """Return a row for every model that was run both ways, and a line on how."""
     rows = [
-        "| model | folded in, Recall@20 / NDCG@20 | trained | ratio | popularity |",
-        "|---|---|---|---|---|",
+        "| model | folded in, Recall@20 / NDCG@20 | trained | ratio | popularity | epochs |",
+        "|---|---|---|---|---|---|",
     ]
     notes = []
     for place in sorted(runs.glob("*/*")):
@@ -96,7 +98,8 @@ def table(runs: Path) -> str:
         ratios = [figure(folded, metric) / figure(trained, metric) for metric in METRICS]
         rows.append(
             f"| {name} | {figures(folded)} | {figures(trained)}"
-            f" | {ratios[0]:.3f} / {ratios[1]:.3f} | {figures(floor)} |"
+            f" | {ratios[0]:.3f} / {ratios[1]:.3f} | {figures(floor)}"
+            f" | {kept_epochs(folded)} and {kept_epochs(trained)} |"
         )
         notes.append(f"{name} {said(folded.record)}")
     return "\n".join([*rows, "", "Runs: " + "; ".join(notes) + ".", ""])
@@ -108,6 +111,10 @@ def figure(run: Run, metric: str) -> float:
 
 def figures(run: Run) -> str:
     return " / ".join(f"{figure(run, metric):.4f}" for metric in METRICS)
+
+
+def kept_epochs(run: Run) -> str:
+    return str(run.record["epochs"] or "–")
 
 
 def said(record: dict[str, Any]) -> str:
