@@ -1,12 +1,12 @@
 """Users the model has never seen: how much of a trained user's quality folding in reaches.
 
-    python -m benchmarks.folding [--runs runs/folding] [--only amazon-beauty/mgformer …] [--epochs 20]
+    python -m benchmarks.folding [--only amazon-beauty/mgformer …] [--epochs 20]
 
 A tenth of the users is held out whole, another for validation. Each is known by half of the items,
 and the other half is to be found. "folded in" is a model that was trained without them; "trained"
 is the same model, trained on their known halves as well. With --only, those presets are trained,
-both ways with at most as many epochs as --epochs says; runs that are there already are not repeated.
-Without, the table of docs/serving.md is generated from the run folders.
+both ways with at most as many epochs as --epochs says; runs that are there (in runs/folding) are
+not repeated. Without, the table of docs/serving.md is generated from the run folders.
 """
 
 import argparse
@@ -47,7 +47,9 @@ def configs_of(name: str, epochs: int | None = None) -> dict[str, RunConfig]:
     """Return the options of both runs of a preset, by the folders they are in."""
     dataset, _, model = name.partition("/")
     path = ROOT / "configs" / dataset / f"{model}.toml"
-    raw = read_config(path) if path.exists() else {"dataset": dataset, "model": {"name": model}}
+    raw: dict[str, Any] = {"dataset": dataset, "model": {"name": model}}
+    if path.exists():
+        raw = read_config(path)
     if epochs:
         most = min(epochs, build_config(raw).train.epochs)
         raw = {**raw, "train": {**raw.get("train", {}), "epochs": most}}
