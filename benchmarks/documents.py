@@ -6,6 +6,9 @@ writes the tables of the runs that are there: those of MGFormer's variants into 
 those of the paper's models and of item groups into docs/results.md, and the main one of these, in
 short, into the README. The two best models have more seeds in a folder of their own, so that all
 rows of a table have the same.
+
+Run folders are large and are not kept for ever. A row whose runs are gone stays as it was generated
+from them, but for its test against a row that has new runs since.
 """
 
 import argparse
@@ -13,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mgformer.experiments.reproduce import plan, write
-from mgformer.experiments.tables import Table
+from mgformer.experiments.tables import NOTHING, Table
 
 ROOT = Path(__file__).parent.parent
 DATASETS = ("amazon-beauty", "yelp2018", "gowalla", "alibaba")
@@ -29,54 +32,89 @@ def main() -> None:
     parser.add_argument("--more-seeds", type=Path, default=Path("runs/more-seeds"))
     options = parser.parse_args()
     runs = options.runs
-    write_block(ROOT / "docs" / "method.md", "table3", table3(plan.REFERENCE, runs))
-    write_block(
-        ROOT / "docs" / "results.md", "table2", "\n".join(map(table2, DATASETS, [runs] * 4))
+    method, results, readme = (
+        ROOT / name for name in ("docs/method.md", "docs/results.md", "README.md")
     )
-    more = two_best(plan.REFERENCE, options.more_seeds)
-    write_block(ROOT / "docs" / "results.md", "more-seeds", more)
-    write_block(ROOT / "README.md", "table2", in_short(plan.REFERENCE, runs))
-
-
-def table3(dataset: str, runs: Path) -> str:
-    """Return table 3 of a dataset, as far as there are runs."""
-    rows = plan.table3_rows(dataset)
-    return quality(rows, runs / dataset, f"mgformer reproduce table3 --dataset {dataset}")
-
-
-def two_best(dataset: str, runs: Path) -> str:
-    """Return their rows of table 2, as far as there are runs."""
+    rows, command = plan.table3_rows(plan.REFERENCE), f"table3 --dataset {plan.REFERENCE}"
+    update(method, "table3", rows, runs / plan.REFERENCE, command)
+    for dataset in DATASETS:
+        rows, command = plan.table2_rows(dataset), f"table2 --dataset {dataset}"
+        update(results, f"table2-{dataset}", rows, runs / dataset, command, with_groups=True)
+    rows = plan.table2_rows(plan.REFERENCE, TWO_BEST)
     only = " ".join(f"--only {name}" for name in TWO_BEST)
-    command = f"mgformer reproduce table2 --dataset {dataset} {only} --seeds 5 --out {runs}"
-    return quality(plan.table2_rows(dataset, TWO_BEST), runs / dataset, command)
+    command = f"table2 --dataset {plan.REFERENCE} {only} --seeds 5 --out {options.more_seeds}"
+    update(results, "more-seeds", rows, options.more_seeds / plan.REFERENCE, command)
+    in_short(readme, plan.table2_rows(plan.REFERENCE, IN_SHORT), runs / plan.REFERENCE)
 
 
-def quality(rows: Sequence[plan.Row], runs: Path, command: str) -> str:
-    """Return a table of quality, as far as there are runs, and how it came about."""
+def update(
+    document: Path,
+    block: str,
+    rows: Sequence[plan.Row],
+    runs: Path,
+    command: str,
+    *,
+    with_groups: bool = False,
+) -> None:
+    """Write the tables of the runs that are there into a block; without any it stays as it is."""
     found = plan.find_all(rows, runs)
     if not found:
-        return "Not run yet.\n"
-    table = write.quality_table(rows, found).markdown()
-    return f"{table}\n{write.provenance(rows, found, command)}"
+        return
+    before = read_block(document, block)
+    tables = [with_earlier(write.quality_table(rows, found), before, rows)]
+    if with_groups:
+        tables.append(with_earlier(write.group_table(found), before, rows))
+    how = write.provenance(rows, found, f"mgformer reproduce {command}")
+    if any(len(table.rows) > len(found) for table in tables):
+        how += (
+            "Rows that have seeds but no p are of earlier runs; their commits are listed below.\n"
+        )
+    write_block(document, block, "\n".join([*(table.markdown() for table in tables), how]))
 
 
-def table2(dataset: str, runs: Path) -> str:
-    """Return table 2 and figure 2 of a dataset, as far as there are runs."""
-    rows = plan.table2_rows(dataset)
-    found = plan.find_all(rows, runs / dataset)
-    if not found:
-        return ""
-    table = write.quality_table(rows, found).markdown()
-    groups = write.group_table(found).markdown()
-    how = write.provenance(rows, found, f"mgformer reproduce table2 --dataset {dataset}")
-    return f"### {dataset}\n\n{table}\n{groups}\n{how}"
+def in_short(document: Path, rows: Sequence[plan.Row], runs: Path) -> None:
+    """Write the first columns of table 2, for the rows that everybody asks about."""
+    found = plan.find_all(rows, runs)
+    if found:
+        whole = write.quality_table(rows, found)
+        table = Table(whole.columns[:4], [line[:4] for line in whole.rows])
+        table = with_earlier(table, read_block(document, "table2"), rows)
+        write_block(document, "table2", table.markdown())
 
 
-def in_short(dataset: str, runs: Path) -> str:
-    """Return the first columns of table 2 of a dataset, for the rows that everybody asks about."""
-    rows = plan.table2_rows(dataset, IN_SHORT)
-    whole = write.quality_table(rows, plan.find_all(rows, runs / dataset))
-    return Table(whole.columns[:4], [line[:4] for line in whole.rows]).markdown()
+def with_earlier(table: Table, written: str, rows: Sequence[plan.Row]) -> Table:
+    """Return the table with the rows that were written before and have no runs now.
+
+    Args:
+        table: What was made of the runs that are there.
+        written: What stands in the document.
+        rows: The lines of the table, in order.
+    """
+    lines = {line[0]: line for line in table.rows}
+    fresh = set(lines)
+    earlier = parsed(written, len(table.columns))
+    for row in rows:
+        if row.name in earlier and row.name not in fresh:
+            line = lines[row.name] = earlier[row.name]
+            if write.P_VALUE in table.columns and row.against in fresh:
+                line[table.columns.index(write.P_VALUE)] = NOTHING
+    return Table(table.columns, [lines[row.name] for row in rows if row.name in lines])
+
+
+def parsed(markdown: str, width: int) -> dict[str, list[str]]:
+    """Return the cells of the tables of a document that have so many columns, by the first."""
+    lines = (
+        [cell.strip() for cell in line.strip().strip("|").split("|")]
+        for line in markdown.splitlines()
+        if line.startswith("|")
+    )
+    return {cells[0]: cells for cells in lines if len(cells) == width}
+
+
+def read_block(document: Path, name: str) -> str:
+    """Return what stands between the marks of a block; nothing if there is none."""
+    _, _, rest = document.read_text().partition(f"<!-- {name}: begin -->")
+    return rest.partition(f"<!-- {name}: end -->")[0]
 
 
 def write_block(document: Path, name: str, text: str) -> None:

@@ -6,7 +6,8 @@ A tenth of the users is held out whole, another for validation. Each is known by
 and the other half is to be found. "folded in" is a model that was trained without them; "trained"
 is the same model, trained on their known halves as well. With --only, those presets are trained,
 both ways with at most as many epochs as --epochs says; runs that are there (in runs/folding) are
-not repeated. Without, the table of docs/serving.md is generated from the run folders.
+not repeated. Without, the table of docs/serving.md is generated from the run folders; rows of runs
+that are gone stay.
 """
 
 import argparse
@@ -16,17 +17,21 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.documents import ROOT, write_block
+from benchmarks.documents import ROOT, parsed, read_block, write_block
 from mgformer.cli.console import working
 from mgformer.config import RunConfig, build_config, read_config
 from mgformer.data.catalog import open_dataset
 from mgformer.data.dataset import Dataset
 from mgformer.data.splits import split_dataset
 from mgformer.experiments.runs import Run, check_config, ensure, find
+from mgformer.experiments.tables import Table
 
 HELD_OUT = {"kind": "users", "valid": 0.1, "test": 0.1, "history": 0.5}
 FLOOR = "popularity"
 METRICS = ("recall@20", "ndcg@20")
+HEAD = [
+    "model", "folded in, Recall@20 / NDCG@20", "trained", "ratio", "popularity", "epochs", "run",
+]  # fmt: skip
 
 
 def main() -> None:
@@ -40,7 +45,9 @@ def main() -> None:
         with working():
             train_both(name, options.runs / name, options.epochs)
     if not options.only:
-        write_block(ROOT / "docs" / "serving.md", "folding", table(options.runs))
+        serving = ROOT / "docs" / "serving.md"
+        text = table(options.runs, read_block(serving, "folding"))
+        write_block(serving, "folding", text)
 
 
 def configs_of(name: str, epochs: int | None = None) -> dict[str, RunConfig]:
@@ -84,13 +91,9 @@ def with_histories(dataset: Dataset, config: RunConfig) -> Dataset:
     return replace(dataset, parts={"train": train, "valid": split.valid, "test": split.test})
 
 
-def table(runs: Path) -> str:
-    """Return a row for every model that was run both ways, and a line on how."""
-    rows = [
-        "| model | folded in, Recall@20 / NDCG@20 | trained | ratio | popularity | epochs |",
-        "|---|---|---|---|---|---|",
-    ]
-    notes = []
+def table(runs: Path, before: str) -> str:
+    """Return a row for every model that was run both ways, those `before` among them."""
+    rows = parsed(before, len(HEAD))
     for place in sorted(runs.glob("*/*")):
         name = f"{place.parent.name}/{place.name}"
         both, floor = found(name, place), find(place.parent / FLOOR / "folded")
@@ -98,13 +101,18 @@ def table(runs: Path) -> str:
             continue
         folded, trained = both["folded"], both["trained"]
         ratios = [figure(folded, metric) / figure(trained, metric) for metric in METRICS]
-        rows.append(
-            f"| {name} | {figures(folded)} | {figures(trained)}"
-            f" | {ratios[0]:.3f} / {ratios[1]:.3f} | {figures(floor)}"
-            f" | {kept_epochs(folded)} and {kept_epochs(trained)} |"
-        )
-        notes.append(f"{name} {said(folded.record)}")
-    return "\n".join([*rows, "", "Runs: " + "; ".join(notes) + ".", ""])
+        record = folded.record
+        rows[name] = [
+            name,
+            figures(folded),
+            figures(trained),
+            f"{ratios[0]:.3f} / {ratios[1]:.3f}",
+            figures(floor),
+            f"{kept_epochs(folded)} and {kept_epochs(trained)}",
+            f"{record['fingerprint']}, seed {record['seed']}, {record['commit']}",
+        ]
+    lines = [rows[name] for name in sorted(rows) if "/" in name]
+    return Table(HEAD, lines).markdown()
 
 
 def figure(run: Run, metric: str) -> float:
@@ -117,10 +125,6 @@ def figures(run: Run) -> str:
 
 def kept_epochs(run: Run) -> str:
     return str(run.record["epochs"] or "–")
-
-
-def said(record: dict[str, Any]) -> str:
-    return f"({record['fingerprint']}, seed {record['seed']}, commit {record['commit']})"
 
 
 if __name__ == "__main__":

@@ -3,16 +3,18 @@
     python -m benchmarks.presets [--runs runs/presets] [--only gowalla/gfcf …] [--seeds 0 1 2]
 
 With --only, those presets are trained; runs that are there already are not repeated. Without,
-docs/results.md and what the presets say to expect are generated from the run folders.
+docs/results.md and what the presets say to expect are generated from the run folders; what was
+generated from runs that are gone stays.
 """
 
 import argparse
 import re
 import statistics
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.documents import ROOT, write_block
+from benchmarks.documents import ROOT, parsed, read_block, write_block
 from mgformer.cli.console import working
 from mgformer.config import build_config, read_config
 from mgformer.experiments.runs import Run, check_config, ensure, find
@@ -54,6 +56,11 @@ PUBLISHED = {
     "yelp2018/mgformer": (0.1051, 0.0668, "MGFormer paper"),
     "yelp2018/mgformer-paper": (0.1051, 0.0668, "MGFormer paper"),
 }
+CURVES = [
+    "Validation NDCG@20 as training went on, of the users by whom epochs are compared:",
+    "",
+]
+NOTE, CURVE = (re.compile(rf"^- (\S+){end} .*$", re.M) for end in (":", r", \d+ s an epoch:"))
 EXPECT = re.compile(r"^# Expect: .*$", re.M)
 HEAD = [
     "| run | Recall@20 | NDCG@20 | published | ratio | validation NDCG@20 | split |",
@@ -78,10 +85,17 @@ def main() -> None:
         return
     found = {name: runs_of(path, options.runs / name) for name, path in presets.items()}
     known = {name: [run.record for run in runs] for name, runs in found.items() if runs}
-    lines = [*table(known), *curves({name: found[name][0] for name in known}), ""]
-    write_block(ROOT / "docs" / "results.md", "presets", "\n".join(lines))
-    for name, path in presets.items():
-        expect(path, said_of(name, known.get(name, [])))
+    results = ROOT / "docs" / "results.md"
+    before = read_block(results, "presets")
+    parts = (
+        [*HEAD, *merged(presets, rows(known), earlier_rows(before))],
+        ["Runs:", "", *merged(presets, notes(known), earlier_lines(before, NOTE))],
+        [*CURVES, *merged(presets, curves(found), earlier_lines(before, CURVE))],
+    )
+    text = "\n\n".join("\n".join(part) for part in parts)
+    write_block(results, "presets", f"{text}\n")
+    for name, records in known.items():
+        expect(presets[name], said_of(name, records))
 
 
 def runs_of(preset: Path, folder: Path) -> list[Run]:
@@ -95,12 +109,9 @@ def runs_of(preset: Path, folder: Path) -> list[Run]:
 
 def said_of(name: str, records: list[dict[str, Any]]) -> str:
     """Return what to expect of a preset: what its runs had, and what is published."""
-    if records:
-        recall, ndcg = (mean(records, "test", f"{metric}@20") for metric in ("recall", "ndcg"))
-        seeds = f", {len(records)} seeds" if len(records) > 1 else ""
-        said = f"test Recall@20 {recall:.4f}, NDCG@20 {ndcg:.4f}{seeds}"
-    else:
-        said = "not measured yet"
+    recall, ndcg = (mean(records, "test", f"{metric}@20") for metric in ("recall", "ndcg"))
+    seeds = f", {len(records)} seeds" if len(records) > 1 else ""
+    said = f"test Recall@20 {recall:.4f}, NDCG@20 {ndcg:.4f}{seeds}"
     if name in PUBLISHED:
         recall, ndcg, source = PUBLISHED[name]
         said += f" (published: {recall:.4f}, {ndcg:.4f}, {source})"
@@ -120,9 +131,26 @@ def mean(records: list[dict[str, Any]], part: str, metric: str) -> float:
     return statistics.fmean(record[part][metric] for record in records)
 
 
-def table(runs: dict[str, list[dict[str, Any]]]) -> list[str]:
-    """Return the rows of the table and a footnote per run."""
-    rows, notes = [], []
+def merged(names: Iterable[str], fresh: Mapping[str, str], earlier: Mapping[str, str]) -> list[str]:
+    """Return a line for each name that has one, the fresh one where there are two."""
+    lines = {**earlier, **fresh}
+    return [lines[name] for name in names if name in lines]
+
+
+def earlier_rows(block: str) -> dict[str, str]:
+    """Return the rows of the table that was written before."""
+    cells = parsed(block, HEAD[0].count("|") - 1)
+    return {name: f"| {' | '.join(line)} |" for name, line in cells.items()}
+
+
+def earlier_lines(block: str, pattern: re.Pattern[str]) -> dict[str, str]:
+    """Return lines of a list that was written before, by the name that they begin with."""
+    return {found[1]: found[0] for found in pattern.finditer(block)}
+
+
+def rows(runs: Mapping[str, list[dict[str, Any]]]) -> dict[str, str]:
+    """Return a row of the table for each preset."""
+    lines = {}
     for name, records in runs.items():
         recall, ndcg = (mean(records, "test", f"{metric}@20") for metric in ("recall", "ndcg"))
         published, ratio = "–", "–"
@@ -134,26 +162,30 @@ def table(runs: dict[str, list[dict[str, Any]]]) -> list[str]:
         first = records[0]
         split = first["protocol"].partition(":")[0]
         split += ", refit" if first["config"]["split"]["refit"] else ""
-        rows.append(
+        lines[name] = (
             f"| {name} | {recall:.4f} | {ndcg:.4f} | {published} | {ratio} |"
             f" {mean(records, 'valid', 'ndcg@20'):.4f} | {split} |"
         )
-        notes.append(f"- {name}: {first['fingerprint']}, {_each(records)}")
-    return [*HEAD, *rows, "", "Runs:", "", *notes]
+    return lines
 
 
-def curves(runs: dict[str, Run]) -> list[str]:
+def notes(runs: Mapping[str, list[dict[str, Any]]]) -> dict[str, str]:
+    """Return for each preset which runs its row is the mean of."""
+    return {
+        name: f"- {name}: {records[0]['fingerprint']}, {_each(records)}"
+        for name, records in runs.items()
+    }
+
+
+def curves(runs: Mapping[str, list[Run]]) -> dict[str, str]:
     """Return how validation went, of runs on splits as given, which two cores do not finish."""
-    lines = []
-    for name, run in runs.items():
+    lines = {}
+    for name, (run, *_) in ((name, own) for name, own in runs.items() if own):
         entries = [entry for entry in read_journal(run.folder) if SELECTED_BY in entry]
         if entries and run.record["config"]["split"]["kind"] == "given":
             values = " ".join(f"{entry[SELECTED_BY]:.4f}" for entry in entries)
-            lines.append(f"- {name}, {run.seconds_per_epoch:.0f} s an epoch: {values}")
-    if not lines:
-        return []
-    head = "Validation NDCG@20 as training went on, of the users by whom epochs are compared:"
-    return ["", head, "", *lines]
+            lines[name] = f"- {name}, {run.seconds_per_epoch:.0f} s an epoch: {values}"
+    return lines
 
 
 def _each(records: list[dict[str, Any]]) -> str:

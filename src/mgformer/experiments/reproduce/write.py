@@ -20,6 +20,7 @@ from mgformer.experiments.timing import EpochTime
 from mgformer.ranking.evaluation import GROUPS
 
 Runs = Mapping[str, Sequence[Run]]
+P_VALUE = "p (NDCG@20)"
 
 
 def quality_table(rows: Sequence[Row], runs: Runs) -> Table:
@@ -30,7 +31,7 @@ def quality_table(rows: Sequence[Row], runs: Runs) -> Table:
         runs: Name of a row → its runs, one for each seed.
     """
     columns = [
-        "", "paper Recall@20 / NDCG@20", "Recall@20", "NDCG@20", "ratio", "p (NDCG@20)",
+        "", "paper Recall@20 / NDCG@20", "Recall@20", "NDCG@20", "ratio", P_VALUE,
         "validation NDCG@20", "seeds", "epochs", "minutes",
     ]  # fmt: skip
     lines = []
