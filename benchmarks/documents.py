@@ -12,15 +12,18 @@ from them, but for its test against a row that has new runs since.
 """
 
 import argparse
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
 from mgformer.experiments.reproduce import plan, write
-from mgformer.experiments.tables import NOTHING, Table
+from mgformer.experiments.runs import Run
+from mgformer.experiments.tables import NOTHING, Table, p_shown, paired_tests
 
 ROOT = Path(__file__).parent.parent
 DATASETS = ("amazon-beauty", "yelp2018", "gowalla", "alibaba")
 TWO_BEST = ("directau", "mgformer")
+COMMIT = re.compile(r"\b[0-9a-f]{12}(?:-dirty)?\b")
 IN_SHORT = ("itemknn", "ials", "ease", *(name for name in plan.PUBLISHED if name != "ultragcn"))
 """Rows of the README: the best simple models and those of the paper."""
 
@@ -43,7 +46,7 @@ def main() -> None:
     rows = plan.table2_rows(plan.REFERENCE, TWO_BEST)
     only = " ".join(f"--only {name}" for name in TWO_BEST)
     command = f"table2 --dataset {plan.REFERENCE} {only} --seeds 5 --out {options.more_seeds}"
-    update(results, "more-seeds", rows, options.more_seeds / plan.REFERENCE, command)
+    update(results, "more-seeds", rows, options.more_seeds / plan.REFERENCE, command, tested=True)
     in_short(readme, plan.table2_rows(plan.REFERENCE, IN_SHORT), runs / plan.REFERENCE)
 
 
@@ -55,6 +58,7 @@ def update(
     command: str,
     *,
     with_groups: bool = False,
+    tested: bool = False,
 ) -> None:
     """Write the tables of the runs that are there into a block; without any it stays as it is."""
     found = plan.find_all(rows, runs)
@@ -65,11 +69,23 @@ def update(
     if with_groups:
         tables.append(with_earlier(write.group_table(found), before, rows))
     how = write.provenance(rows, found, f"mgformer reproduce {command}")
-    if any(len(table.rows) > len(found) for table in tables):
-        how += (
-            "Rows that have seeds but no p are of earlier runs; their commits are listed below.\n"
-        )
+    earlier = [line[0] for line in tables[0].rows if line[0] not in found]
+    if earlier:
+        commits = ", ".join(sorted(set(COMMIT.findall(before))))
+        how += f"Of earlier runs, by commits among {commits}: {', '.join(earlier)}.\n"
+    if tested:
+        how += both_metrics(*(found[name] for name in TWO_BEST))
     write_block(document, block, "\n".join([*(table.markdown() for table in tables), how]))
+
+
+def both_metrics(theirs: Sequence[Run], ours: Sequence[Run]) -> str:
+    """Say how far two models are apart, and whether by more than chance, in all metrics."""
+    tests = paired_tests([run.per_user for run in ours], [run.per_user for run in theirs])
+    said = "; ".join(
+        f"{name} {test.difference:+.5f}, p = {p_shown(test.p_value)}, {test.num_users:,} users"
+        for name, test in tests.items()
+    )
+    return f"{TWO_BEST[1]} less {TWO_BEST[0]}: {said}.\n"
 
 
 def in_short(document: Path, rows: Sequence[plan.Row], runs: Path) -> None:
