@@ -23,7 +23,7 @@ from mgformer.experiments.tables import NOTHING, Table, p_shown, paired_tests
 ROOT = Path(__file__).parent.parent
 DATASETS = ("amazon-beauty", "yelp2018", "gowalla", "alibaba")
 TWO_BEST = ("directau", "mgformer")
-COMMIT = re.compile(r"\b[0-9a-f]{12}(?:-dirty)?\b")
+COMMIT = re.compile(r"(?<!-)\b[0-9a-f]{12}(?:-dirty)?\b")
 IN_SHORT = ("itemknn", "ials", "ease", *(name for name in plan.PUBLISHED if name != "ultragcn"))
 """Rows of the README: the best simple models and those of the paper."""
 
