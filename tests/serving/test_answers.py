@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mgformer.recommender import Recommender
+from mgformer.serving.app import create_app
 from mgformer.serving.questions import Question, answer_all
 from tests.test_cli import succeed
 
@@ -200,3 +201,22 @@ def test_the_model_says_what_it_is(recommender: Recommender, client: TestClient)
     card = client.get("/model").json()
     assert card["fingerprint"] == recommender.bundle.record["fingerprint"]
     assert (card["num_users"], card["num_items"]) == (800, 400)
+
+
+def test_ids_travel_as_text_whatever_they_are(tmp_path: Path):
+    pairs = [(10**17 + user, item) for user in range(12) for item in range(9) if (user + item) % 3]
+    table = pl.DataFrame(pairs, schema=["user", "item"], orient="row")
+    Recommender.fit(table, "popularity", split={"kind": "ratio"}).save(tmp_path)
+    with TestClient(create_app(tmp_path)) as client:
+        user = str(10**17 + 1)
+        for asked in (user, int(user)):
+            answer = client.post("/recommend", json={"user": asked, "k": 2}).json()
+            assert (answer["user"], answer["k"]) == (user, 2)
+            assert {type(item["item"]) for item in answer["items"]} == {str}
+        by_items = client.post("/recommend", json={"history": [3, "99"], "k": 4}).json()
+        assert (by_items["user"], by_items["k"], by_items["unknown"]) == (None, 4, ["99"])
+        assert client.get("/users", params={"q": user}).json() == [user]
+        owned = client.get(f"/users/{user}").json()
+        assert owned["user"] == user
+        assert {type(item["item"]) for item in owned["items"]} == {str}
+        assert {type(item["item"]) for item in client.get("/items").json()} == {str}

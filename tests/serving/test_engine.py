@@ -64,10 +64,10 @@ def test_with_or_without_the_thread_the_answer_is_the_same(run: Path, client, mo
 
 
 def test_long_answers_are_encoded_while_others_are_heard(client: TestClient, monkeypatch):
-    def encode(answers) -> bytes:
+    def encode(answers, k) -> bytes:
         with pytest.raises(RuntimeError, match="no running event loop"):
             asyncio.get_running_loop()
-        return many_as_json(answers)
+        return many_as_json(answers, k)
 
     monkeypatch.setattr(app_module, "many_as_json", encode)
     answered = client.post("/recommend/batch", json={"users": ["bella-787"] * 2, "k": 3})

@@ -19,7 +19,7 @@ from mgformer.serving import app as app_module
 from mgformer.serving.app import create_app
 from mgformer.serving.engine import Engine
 from mgformer.serving.questions import Question, answer_all
-from mgformer.serving.schemas import ANSWER
+from mgformer.serving.schemas import as_json
 from tests.serving.running import eventually
 
 
@@ -103,7 +103,7 @@ def test_reloading_under_load_loses_no_request_and_mixes_no_bundles(tmp_path: Pa
         Question(5, user="amir-186", history=("jazz-03",), explain=True),
     ]
     allowed = [
-        [rounded(json.loads(ANSWER.dump_json(answer))) for answer in answers]
+        [rounded(json.loads(as_json(answer, 5))) for answer in answers]
         for answers in zip(*(answer_all(one, questions) for one in bundles), strict=True)
     ]
     assert all(old["items"] != new["items"] for old, new in allowed)

@@ -17,8 +17,6 @@ from fastapi.responses import FileResponse, PlainTextResponse, Response
 from fastapi.staticfiles import StaticFiles
 from pydantic import ConfigDict, Field, model_validator
 
-from mgformer.answers import Answer
-from mgformer.data.ids import ExternalId
 from mgformer.errors import MgformerError
 from mgformer.serving import search
 from mgformer.serving.engine import Engine
@@ -28,16 +26,18 @@ from mgformer.serving.limits import Gate, Limits
 from mgformer.serving.metrics import Metrics
 from mgformer.serving.questions import Question
 from mgformer.serving.schemas import (
-    ANSWER,
     ID_LENGTH,
     Body,
     Id,
     Item,
+    Listed,
     Owned,
     Reloaded,
     SimilarItem,
     SimilarUser,
+    TextId,
     Whole,
+    as_json,
     either,
     many_as_json,
 )
@@ -183,7 +183,7 @@ def create_app(
 
     # Lists are encoded here: what FastAPI would do to them takes longer than to find them.
 
-    @app.post("/recommend", response_model=Answer)
+    @app.post("/recommend", response_model=Listed)
     async def recommend(ask: Ask) -> Response:
         """Recommend items to a user, or to somebody known by items."""
         question = Question(
@@ -195,9 +195,9 @@ def create_app(
             exclude=tuple(ask.exclude),
             explain=ask.explain,
         )
-        return _json(ANSWER.dump_json(await engine.ask(question)))
+        return _json(as_json(await engine.ask(question), ask.k))
 
-    @app.post("/recommend/batch", response_model=list[Answer])
+    @app.post("/recommend/batch", response_model=list[Listed])
     async def recommend_batch(ask: AskMany) -> Response:
         """Recommend items to many users of the training data."""
         exclude = tuple(ask.exclude)
@@ -206,7 +206,7 @@ def create_app(
             for user in ask.users
         ]
         answers = await engine.ask_all(questions)
-        return _json(await asyncio.to_thread(many_as_json, answers))
+        return _json(await asyncio.to_thread(many_as_json, answers, ask.k))
 
     @app.post("/similar")
     async def similar(ask: AskSimilar) -> list[SimilarItem] | list[SimilarUser]:
@@ -230,7 +230,7 @@ def create_app(
     async def users(
         q: Annotated[str, Query(max_length=200)] = "",
         limit: Annotated[int, Query(ge=1, le=200)] = 20,
-    ) -> list[ExternalId]:
+    ) -> list[TextId]:
         """Find users by a part of their id."""
         found: Any = await engine.run(search.find_users, engine.loaded.recommender, q, limit)
         return found.to_list()
