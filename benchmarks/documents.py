@@ -8,7 +8,7 @@ short, into the README. The two best models have more seeds in a folder of their
 rows of a table have the same.
 
 Run folders are large and are not kept for ever. A row whose runs are gone stays as it was generated
-from them, but for its test against a row that has new runs since.
+from them, but for its test against a row whose runs are new and have other figures.
 """
 
 import argparse
@@ -112,7 +112,10 @@ def with_earlier(table: Table, written: str, rows: Sequence[plan.Row]) -> Table:
     for row in rows:
         if row.name in earlier and row.name not in fresh:
             line = lines[row.name] = earlier[row.name]
-            if write.P_VALUE in table.columns and row.against in fresh:
+            changed = (
+                row.against in fresh and lines[row.against][:4] != earlier.get(row.against, [])[:4]
+            )
+            if write.P_VALUE in table.columns and changed:
                 line[table.columns.index(write.P_VALUE)] = NOTHING
     return Table(table.columns, [lines[row.name] for row in rows if row.name in lines])
 
