@@ -71,7 +71,7 @@ def update(
     how = write.provenance(rows, found, f"mgformer reproduce {command}")
     earlier = [line[0] for line in tables[0].rows if line[0] not in found]
     if earlier:
-        commits = ", ".join(sorted(set(COMMIT.findall(before))))
+        commits = ", ".join(sorted({*COMMIT.findall(before)} - {*COMMIT.findall(how)}))
         how += f"Of earlier runs, by commits among {commits}: {', '.join(earlier)}.\n"
     if tested:
         how += both_metrics(*(found[name] for name in TWO_BEST))
