@@ -158,6 +158,26 @@ def test_a_bundle_may_be_replaced_while_it_is_read(tmp_path: Path):
     assert engine.loaded.recommender.recommend(["bella-787"], 3).height == 3
 
 
+def test_a_bundle_that_is_replaced_and_put_back_while_it_is_read_is_read_again(
+    tmp_path: Path, monkeypatch
+):
+    one, other = (Recommender.fit("demo", "itemknn", seed=seed) for seed in (0, 1))
+    one.save(tmp_path)
+    load, tries = Recommender.load, []
+
+    def interrupted(folder: Path) -> Recommender:
+        tries.append(folder)
+        if len(tries) == 1:
+            other.save(folder)
+            one.save(folder)
+            raise BundleError("a file was not there")
+        return load(folder)
+
+    monkeypatch.setattr(Recommender, "load", interrupted)
+    Engine(tmp_path).close()
+    assert len(tries) == 2
+
+
 def test_a_folder_without_a_bundle_is_refused(tmp_path: Path):
     with pytest.raises(BundleError, match="no trained recommender here"):
         create_app(tmp_path)

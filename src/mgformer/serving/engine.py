@@ -57,11 +57,12 @@ class Engine:
         self._reloading = asyncio.Lock()
 
     def _load(self) -> Loaded:
-        checksum = manifest_checksum(self.folder)
+        stamp, checksum = stamp_of(self.folder), manifest_checksum(self.folder)
         try:
             recommender = Recommender.load(self.folder)
         except BundleError:
-            if manifest_checksum(self.folder) == checksum:
+            # By its stamp: one that was replaced and put back has the checksum it had before.
+            if stamp_of(self.folder) == stamp:
                 raise
             return self._load()  # it was replaced while it was read
         recommender.warm_up()
