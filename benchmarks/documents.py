@@ -22,6 +22,7 @@ from mgformer.experiments.tables import NOTHING, Table, p_shown, paired_tests
 
 ROOT = Path(__file__).parent.parent
 DATASETS = ("amazon-beauty", "yelp2018", "gowalla", "alibaba")
+MORE_SEEDS = Path("runs/more-seeds")
 TWO_BEST = ("directau", "mgformer")
 COMMIT = re.compile(r"(?<!-)\b[0-9a-f]{12}(?:-dirty)?\b")
 IN_SHORT = ("itemknn", "ials", "ease", *(name for name in plan.PUBLISHED if name != "ultragcn"))
@@ -32,7 +33,7 @@ def main() -> None:
     """Write all blocks."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=Path, default=Path("runs/reproduce"))
-    parser.add_argument("--more-seeds", type=Path, default=Path("runs/more-seeds"))
+    parser.add_argument("--more-seeds", type=Path, default=MORE_SEEDS)
     options = parser.parse_args()
     runs = options.runs
     method, results, readme = (
@@ -45,7 +46,7 @@ def main() -> None:
         update(results, f"table2-{dataset}", rows, runs / dataset, command, with_groups=True)
     rows = plan.table2_rows(plan.REFERENCE, TWO_BEST)
     only = " ".join(f"--only {name}" for name in TWO_BEST)
-    command = f"table2 --dataset {plan.REFERENCE} {only} --seeds 5 --out {options.more_seeds}"
+    command = f"table2 --dataset {plan.REFERENCE} {only} --seeds 5 --out {MORE_SEEDS}"
     update(results, "more-seeds", rows, options.more_seeds / plan.REFERENCE, command, tested=True)
     in_short(readme, plan.table2_rows(plan.REFERENCE, IN_SHORT), runs / plan.REFERENCE)
 
