@@ -74,7 +74,7 @@ def update(
     if earlier:
         commits = ", ".join(sorted({*COMMIT.findall(before)} - {*COMMIT.findall(how)}))
         how += f"Of earlier runs, by commits among {commits}: {', '.join(earlier)}.\n"
-    if tested:
+    if tested and found.keys() >= {*TWO_BEST}:
         how += both_metrics(*(found[name] for name in TWO_BEST))
     write_block(document, block, "\n".join([*(table.markdown() for table in tables), how]))
 
