@@ -379,7 +379,7 @@ def test_help_says_what_is_taken_where_an_option_is_left_out() -> None:
 
 def test_the_installed_command_exits_with_2_and_one_line(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mgformer", "evaluate", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert_one_line(Done(done.returncode, done.stdout, done.stderr), "no trained recommender here")
-    helped = subprocess.run([*command[:3], "--version"], capture_output=True, text=True, timeout=60)
+    helped = subprocess.run([*command[:3], "--version"], capture_output=True, text=True, timeout=600)
     assert helped.stdout.startswith("mgformer ")

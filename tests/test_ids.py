@@ -10,7 +10,7 @@ from mgformer.data.ids import Ids, _group_equal, number
 from mgformer.errors import DataError
 
 texts = st.lists(st.text(min_size=1, max_size=5), min_size=1, max_size=40)
-integers = st.lists(st.integers(-(2**62), 2**62), min_size=1, max_size=40)
+integers = st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=40)
 
 
 @given(st.one_of(texts, integers, st.lists(st.integers(0, 5), max_size=40)))
@@ -21,6 +21,18 @@ def test_numbering_round_trips_and_follows_the_sorted_order(values):
     assert ids.decode(numbers).to_list() == values
     assert ids.encode(pl.Series(values, dtype=dtype)).tolist() == numbers.tolist()
     assert numbers.dtype == np.int32
+
+
+def test_integers_may_span_more_than_64_bits():
+    values = [2**63 - 1, -(2**63), 0, 2**63 - 1]
+    ids, numbers = number(pl.Series("user", values))
+    assert numbers.tolist() == [2, 0, 1, 2]
+    assert ids.encode(values).tolist() == [2, 0, 1, 2]
+
+
+def test_integers_beyond_63_bits_are_refused():
+    with pytest.raises(DataError, match=rf"got the user id {2**64 - 1}.*write larger ids as text"):
+        number(pl.Series("user", [1, 2**64 - 1], dtype=pl.UInt64))
 
 
 def test_categoricals_are_numbered_like_their_strings():

@@ -326,7 +326,7 @@ odd_ids = st.text(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(odd_ids, odd_ids), min_size=1, max_size=8))
 def test_csv_round_trips_odd_ids(tmp_path, rows):
     path = tmp_path / "odd.csv"

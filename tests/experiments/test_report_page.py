@@ -14,7 +14,7 @@ from selenium.webdriver.support.ui import WebDriverWait  # noqa: E402
 
 __all__ = ["run", "table"]  # fixtures
 
-PATIENCE = 30
+PATIENCE = 300
 DRAWN = "return [...document.querySelectorAll('.chart')].every((c) => c.querySelector('.main-svg'))"
 WIDTHS = """return [...document.querySelectorAll('.chart')].map(
     (chart) => [chart.clientWidth, chart.querySelector('.main-svg').clientWidth])"""

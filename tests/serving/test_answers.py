@@ -24,7 +24,7 @@ def expected_of(answer) -> list[tuple[str, float]]:
     return [(item.item, item.score) for item in answer.items]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(data=st.data())
 def test_python_command_line_http_and_files_give_the_same_list(
     run: Path, recommender: Recommender, client: TestClient, tmp_path_factory, data
@@ -71,7 +71,7 @@ def test_python_command_line_http_and_files_give_the_same_list(
     assert by_file["rank"].to_list() == [n for own in expected for n in range(1, len(own) + 1)]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(data=st.data())
 def test_questions_asked_together_are_answered_as_if_alone(recommender: Recommender, data):
     items = recommender.bundle.items.values

@@ -26,7 +26,7 @@ def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
 
 def send(port: int, method: str, path: str, body: bytes | None = None, **headers: str):
     """Return status and content, as a client that sends all before it reads gets them."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
     try:
         connection.request(method, path, body, {**JSON, **headers})
         answer = connection.getresponse()
@@ -36,7 +36,7 @@ def send(port: int, method: str, path: str, body: bytes | None = None, **headers
 
 
 def send_raw(port: int, request: bytes) -> bytes:
-    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
+    with socket.create_connection(("127.0.0.1", port), timeout=600) as connection:
         connection.sendall(request)
         received = b""
         while part := connection.recv(1 << 16):

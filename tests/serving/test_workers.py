@@ -63,6 +63,7 @@ def test_two_workers_answer_and_both_take_up_a_new_bundle(tmp_path: Path) -> Non
 
         eventually(lambda: both_have("itemknn"))
         Recommender.fit("demo", "ease").save(folder)
+        eventually(lambda: log.read_text().count('"loaded"') == 2)
         eventually(lambda: both_have("ease"))
     first, *lines = log.read_text().splitlines()
     assert first.startswith("serving ")

@@ -45,7 +45,7 @@ def command(
         log_config=LOGGING,
         access_log=False,
         timeout_graceful_shutdown=10,
-        # A worker is silent while it imports, and not ready before it has loaded: one that takes
-        # its time is not dead. But for as long may one that is dead be taken for slow.
-        timeout_worker_healthcheck=30,
+        # A worker does not answer health checks while it imports torch and loads the bundle. On a
+        # slow machine that takes a minute, and a shorter timeout would kill it in a loop.
+        timeout_worker_healthcheck=120,
     )

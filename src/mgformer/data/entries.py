@@ -176,9 +176,8 @@ CATALOG: Mapping[str, Entry] = {
         citation=_LIGHTGCN,
         source=_LIGHTGCN_PAGE,
         files=_remote_parts(f"{_LIGHTGCN_DATA}/gowalla", train=None, test=None),
-        # The sums are of a copy with sorted train lines: the same data, other bytes than public.
         forms=_parts(
-            train="0f086326b28a56c2e6dcb81d86ee72d4ccb7eed3a8d26788392356d8f51111cc",
+            train="7244696fdeb23911319cf7b689f2e15a3c4c92549c873a5677b44e3f13cc3e62",
             test="099a2a73924e4b754dc6efd730d764f492321b53c38eb93298850c83acf57be3",
         ),
     ),

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from mgformer.errors import DataError
 
 ExternalId = str | int
+MAX_INTEGER = 2**63 - 1
 FEW = 16
 """Ids for each of which so many are known are looked up one by one: a request for one user must not
 cost what all users cost."""
@@ -110,6 +111,11 @@ def number(column: pl.Series) -> tuple[Ids, NDArray[np.int32]]:
         row = column.is_null().arg_true()[0]
         raise DataError(f"row {row}: got no {column.name} id, expected an id in every row")
     if column.dtype.is_integer():
+        if column.dtype.is_unsigned_integer() and (column.max() or 0) > MAX_INTEGER:  # type: ignore[operator]
+            raise DataError(
+                f"got the {column.name} id {column.max()}, expected integers up to {MAX_INTEGER};"
+                " write larger ids as text"
+            )
         return _number_integers(column.cast(pl.Int64))
     if isinstance(column.dtype, pl.String | pl.Categorical | pl.Enum):
         return _number_text(column.cast(pl.String))
@@ -169,9 +175,11 @@ def _group_equal(
 def _number_integers(column: pl.Series) -> tuple[Ids, NDArray[np.int32]]:
     distinct = column.unique().sort()
     known, values = distinct.to_numpy(), column.to_numpy()
-    # Dense ranges, the usual case, are looked up in a table; sparse ones by binary search.
-    if len(known) and known[-1] - known[0] < 8 * len(values) + 1_000_000:
-        table = np.empty(int(known[-1] - known[0]) + 1, dtype=np.int32)
+    # Most ids lie in a dense range, where a table is faster than a binary search. The span is a
+    # Python integer because it can exceed 64 bits.
+    span = int(known[-1]) - int(known[0]) + 1 if len(known) else 0
+    if 0 < span <= 8 * len(values) + 1_000_000:
+        table = np.empty(span, dtype=np.int32)
         table[known - known[0]] = np.arange(len(known), dtype=np.int32)
         return Ids(distinct.rename("id")), table[values - known[0]]
     return Ids(distinct.rename("id")), np.searchsorted(known, values).astype(np.int32)

@@ -11,7 +11,7 @@ from selenium.webdriver.common.by import By  # noqa: E402
 from selenium.webdriver.common.keys import Keys  # noqa: E402
 from selenium.webdriver.support.ui import WebDriverWait  # noqa: E402
 
-PATIENCE = 30
+PATIENCE = 300
 USER = "bella-787"
 
 
@@ -48,7 +48,7 @@ class Browser:
             return WebDriverWait(self.driver, PATIENCE, 0.05).until(lambda _: condition())
         except TimeoutException:
             said = self.run("return document.body.innerText")
-        raise AssertionError(f"it did not come; the page says:\n{said}")
+        raise AssertionError(f"waited {PATIENCE} s in vain; the page says:\n{said}")
 
     def sees(self, selector: str, text: str = "") -> None:
         self.until(lambda: any(text in shown for shown in self.texts(selector)))
