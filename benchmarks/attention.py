@@ -17,9 +17,9 @@ from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.measure import peak_memory_mb, report
 from mgformer.experiments.timing import interleaved
-from mgformer.nn.attention import kernel_attention
+from mgformer.models.mgformer.layers import CHUNK
 from mgformer.nn.features import FEATURE_MAPS
-from mgformer.nn.layers import CHUNK
+from mgformer.nn.kernel_attention import kernel_attention
 from mgformer.training.memory import keep_freed_memory
 
 PRODUCTS = ("aten::mm", "aten::addmm")

@@ -17,12 +17,12 @@ from torch import nn
 from torch.nn import functional
 
 from benchmarks.measure import report
-from mgformer.config import build_config
 from mgformer.data.catalog import open_dataset
 from mgformer.data.sampling import UnseenItems, num_batches
 from mgformer.data.splits import split_dataset
 from mgformer.experiments.timing import endless, interleaved, median_ratio, stepper
 from mgformer.graph.bipartite import Graph
+from mgformer.runs.config import build_config
 from mgformer.training.memory import keep_freed_memory
 
 BATCH, DIM, LAYERS, LR, L2 = 2048, 64, 3, 1e-3, 1e-4

@@ -30,10 +30,10 @@ from threadpoolctl import threadpool_limits
 from benchmarks.documents import ROOT, write_block
 from benchmarks.measure import machine_line, report
 from benchmarks.synthetic import synthetic_bundle
-from mgformer.bundle import Bundle, save_bundle
 from mgformer.experiments.timing import interleaved, median_ratio
-from mgformer.lists import write_lists
-from mgformer.recommender import Recommender
+from mgformer.recommend.batch import write_lists
+from mgformer.recommend.recommender import Recommender
+from mgformer.runs.bundle import Bundle, save_bundle
 
 NUM_ITEMS, DIM, K = 100_000, 64, 20
 PAIRS_OF_A_USER = 20

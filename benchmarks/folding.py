@@ -19,12 +19,12 @@ import numpy as np
 
 from benchmarks.documents import ROOT, parsed, read_block, write_block
 from mgformer.cli.console import working
-from mgformer.config import RunConfig, build_config, read_config
 from mgformer.data.catalog import open_dataset
 from mgformer.data.dataset import Dataset
 from mgformer.data.splits import split_dataset
 from mgformer.experiments.runs import Run, check_config, ensure, find
 from mgformer.experiments.tables import Table
+from mgformer.runs.config import RunConfig, build_config, read_config
 
 HELD_OUT = {"kind": "users", "valid": 0.1, "test": 0.1, "history": 0.5}
 FLOOR = "popularity"

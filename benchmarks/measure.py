@@ -15,7 +15,7 @@ import polars as pl
 import torch
 
 from benchmarks.documents import ROOT, write_block
-from mgformer.pipeline import commit
+from mgformer.runs.train import commit
 
 
 def peak_memory_mb(task: Callable[[], object]) -> float:

@@ -16,9 +16,9 @@ from typing import Any
 
 from benchmarks.documents import ROOT, parsed, read_block, write_block
 from mgformer.cli.console import working
-from mgformer.config import build_config, read_config
 from mgformer.experiments.runs import Run, check_config, ensure, find
-from mgformer.training.journal import read_journal
+from mgformer.runs.config import build_config, read_config
+from mgformer.training.log import read_journal
 from mgformer.training.loop import SELECTED_BY
 
 # Recall@20, NDCG@20, and who says so. LightGCN split:

@@ -14,16 +14,16 @@ from pathlib import Path
 from statistics import fmean
 
 from benchmarks.documents import ROOT, write_block
-from mgformer.bundle import write_whole
 from mgformer.cli.console import working
-from mgformer.config import RunConfig, build_config, read_config
 from mgformer.experiments.presets import FOLDER as PRESETS
 from mgformer.experiments.runs import check_config
-from mgformer.fitting import Among, fit
-from mgformer.opening import open_data, streams_of
-from mgformer.pipeline import commit, evaluate_part
 from mgformer.ranking.evaluation import EvaluationConfig
 from mgformer.ranking.scorers import Scorer
+from mgformer.runs.bundle import write_whole
+from mgformer.runs.config import RunConfig, build_config, read_config
+from mgformer.runs.fit import Among, fit
+from mgformer.runs.prepare import open_data, streams_of
+from mgformer.runs.train import commit, evaluate_part
 
 METRIC = "ndcg@20"
 AT_20 = EvaluationConfig(ks=(20,))

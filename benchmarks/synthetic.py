@@ -7,10 +7,10 @@ import numpy as np
 import polars as pl
 import torch
 
-from mgformer.bundle import Bundle
 from mgformer.data.ids import Ids
 from mgformer.data.interactions import Interactions
 from mgformer.ranking.scorers import DotScorer
+from mgformer.runs.bundle import Bundle
 
 YELP2018 = {"num_users": 31_668, "num_items": 38_048, "num_pairs": 1_561_406}
 

@@ -20,7 +20,6 @@ import polars as pl
 
 from benchmarks.documents import ROOT
 from benchmarks.measure import report
-from mgformer.config import build_config, read_config, with_settings
 from mgformer.data.ids import Ids
 from mgformer.data.interactions import Interactions
 from mgformer.data.sampling import num_batches
@@ -28,7 +27,8 @@ from mgformer.experiments.reproduce import plan
 from mgformer.experiments.runs import Run
 from mgformer.experiments.timing import interleaved, median_ratio, stepper
 from mgformer.experiments.variants import ALL_KEYS, AS_IT_IS
-from mgformer.opening import open_data
+from mgformer.runs.config import build_config, read_config, with_settings
+from mgformer.runs.prepare import open_data
 from mgformer.training.loop import SELECTED_BY
 from mgformer.training.memory import keep_freed_memory, use_large_pages
 

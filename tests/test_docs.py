@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mgformer.export import export
 from mgformer.models import MODELS
 from mgformer.ranking import metrics
-from mgformer.recommender import Recommender
-from tests.test_cli import mgformer
+from mgformer.recommend.export import export
+from mgformer.recommend.recommender import Recommender
+from tests.command import mgformer
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()

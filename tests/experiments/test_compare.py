@@ -11,13 +11,13 @@ import polars as pl
 import pytest
 from scipy import stats
 
-from mgformer.config import build_config, to_toml
 from mgformer.errors import ConfigError
 from mgformer.experiments.compare import Comparison, compare, contestants
 from mgformer.experiments.tables import comparison_table, explanation
 from mgformer.experiments.trials import load_tuning
-from mgformer.pipeline import train
-from tests.test_cli import assert_one_line, mgformer, succeed
+from mgformer.runs.config import build_config, to_toml
+from mgformer.runs.train import train
+from tests.command import assert_one_line, mgformer, succeed
 
 SMALL = ["train.epochs=3", "train.batch_size=256"]
 

@@ -15,12 +15,12 @@ import numpy as np
 import polars as pl
 import pytest
 
-from mgformer.bundle import load_bundle, save_bundle
-from mgformer.config import build_config
 from mgformer.experiments.report import write_report
 from mgformer.experiments.report.measured import as_toml
 from mgformer.experiments.runs import PER_USER, RECORD
-from tests.test_cli import assert_one_line, mgformer, succeed
+from mgformer.runs.bundle import load_bundle, save_bundle
+from mgformer.runs.config import build_config
+from tests.command import assert_one_line, mgformer, succeed
 
 OWNED = "</script><script>document.title='owned'</script><img src=x onerror=alert(1)>"
 SMALL = [

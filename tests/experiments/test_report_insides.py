@@ -7,18 +7,18 @@ import polars as pl
 import pytest
 import torch
 
-from mgformer.bundle import Bundle
 from mgformer.experiments.report import attention, shown
 from mgformer.experiments.report.attention_section import binned
 from mgformer.experiments.report.inside import principal_plane
-from mgformer.models.mgformer import MGFormer
-from mgformer.nn.layers import KernelAttention
-from mgformer.nn.structural import LandmarkAttention, NeighborAttention
-from mgformer.pipeline import untrained_model
+from mgformer.models.mgformer.layers import KernelAttention
+from mgformer.models.mgformer.model import MGFormer
+from mgformer.models.mgformer.structural import LandmarkAttention, NeighborAttention
 from mgformer.ranking.evaluation import popularity_groups
+from mgformer.ranking.score import rescored
 from mgformer.ranking.scorers import DotScorer
-from mgformer.ranking.scoring import rescored
-from mgformer.recommender import Recommender
+from mgformer.recommend.recommender import Recommender
+from mgformer.runs.bundle import Bundle
+from mgformer.runs.train import untrained_model
 
 
 def fitted(
@@ -67,7 +67,7 @@ def test_prototypes_of_the_kernel_mix_to_what_the_layer_attends_to(
     mask: str, heads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(attention, "NAMED", 70)  # all shares, so that they can be multiplied out
-    monkeypatch.setattr("mgformer.graph.products.BLOCK_ENTRIES", 200)  # in several blocks
+    monkeypatch.setattr("mgformer.graph.sparse.BLOCK_ENTRIES", 200)  # in several blocks
     insight = insight_of(fitted(attention="kernel", mask=mask, num_heads=heads))
     model, found = insight.model, insight.prototypes
     assert found is not None

@@ -3,7 +3,6 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from mgformer.config import build_config
 from mgformer.errors import ConfigError, DataError
 from mgformer.experiments import paper
 from mgformer.experiments.presets import preset
@@ -11,7 +10,8 @@ from mgformer.experiments.reproduce import plan, write
 from mgformer.experiments.reproduce.chart import bar_chart
 from mgformer.experiments.variants import AS_IT_IS, KERNEL, VARIANTS
 from mgformer.ranking.significance import paired_test
-from tests.test_cli import mgformer
+from mgformer.runs.config import build_config
+from tests.command import mgformer
 
 
 @pytest.mark.parametrize("dataset", ["amazon-beauty", "yelp2018", "alibaba", "gowalla"])

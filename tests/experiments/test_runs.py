@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from mgformer.config import RunConfig, build_config
 from mgformer.data.catalog import open_dataset
 from mgformer.errors import BundleError, ConfigError
 from mgformer.experiments.runs import Run, ensure, find
-from mgformer.pipeline import train
+from mgformer.runs.config import RunConfig, build_config
+from mgformer.runs.train import train
 
 
 def described(table: Path, model: str = "bprmf", **options: object) -> RunConfig:

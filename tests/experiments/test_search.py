@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from mgformer.config import build_config
 from mgformer.errors import ConfigError
 from mgformer.experiments.search import FIRST_JUDGED, NEVER_PRUNED, GivenUp, propose, space_of
 from mgformer.experiments.trials import Trial
 from mgformer.models.space import Choice, Float, Int
+from mgformer.runs.config import build_config
 
 SPACE = {"a": Float(1e-3, 1.0, log=True), "b": Int(1, 9), "c": Choice(("x", "y"))}
 

@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mgformer import pipeline
-from mgformer.config import RunConfig, build_config, read_config
 from mgformer.data.dataset import Dataset
 from mgformer.data.splits import Split
 from mgformer.errors import BundleError, ConfigError, DataError
 from mgformer.experiments.runs import flat
 from mgformer.experiments.trials import load_tuning
 from mgformer.experiments.tune import BEST, tune
-from mgformer.opening import open_data
-from tests.test_cli import assert_one_line, mgformer, succeed
+from mgformer.runs import train as pipeline
+from mgformer.runs.config import RunConfig, build_config, read_config
+from mgformer.runs.prepare import open_data
+from tests.command import assert_one_line, mgformer, succeed
 
 
 def described(table: Path, model: str = "ease", **sections: Any) -> RunConfig:

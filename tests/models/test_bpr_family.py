@@ -8,10 +8,10 @@ from pydantic import ValidationError
 
 from mgformer.data.sampling import Batch
 from mgformer.graph.bipartite import Graph
-from mgformer.graph.thinning import Thinning
 from mgformer.models.bprmf import BPRMF
 from mgformer.models.lightgcn import LightGCN
-from mgformer.models.sgl import SGL
+from mgformer.models.sgl.model import SGL
+from mgformer.models.sgl.thinning import Thinning
 from mgformer.models.simgcl import SimGCL, shifted
 from tests import oracles
 

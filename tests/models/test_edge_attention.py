@@ -7,11 +7,11 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from mgformer.graph.sampled_edges import (
+from mgformer.models.gformer.edge_attention import EdgeAttention, EdgePattern
+from mgformer.models.gformer.positions import anchor_encoding
+from mgformer.models.gformer.sampled_edges import (
     with_loops,
 )
-from mgformer.nn.edge_attention import EdgeAttention, EdgePattern
-from mgformer.nn.positions import anchor_encoding
 from tests.models.edges import (
     assert_same_with_gradients,
     edge_list,

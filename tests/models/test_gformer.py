@@ -9,14 +9,14 @@ import torch
 from pydantic import ValidationError
 
 from mgformer.data.sampling import Batch
-from mgformer.graph.anchors import closeness
 from mgformer.graph.bipartite import Graph
-from mgformer.graph.sampled_edges import (
+from mgformer.models.gformer.anchors import closeness
+from mgformer.models.gformer.edge_attention import EdgePattern
+from mgformer.models.gformer.model import Encoded, GFormer
+from mgformer.models.gformer.sampled_edges import (
     edges_with_loops,
     with_random_edges,
 )
-from mgformer.models.gformer import Encoded, GFormer
-from mgformer.nn.edge_attention import EdgePattern
 from tests.models.edges import (
     assert_frequencies,
     assert_same_with_gradients,
@@ -173,7 +173,7 @@ def test_scores_are_the_attention_of_all_heads_clipped(random_graph):
 
 
 def test_as_many_edges_are_kept_as_promised(random_graph, monkeypatch):
-    monkeypatch.setattr("mgformer.models.gformer.normalized_by_rows", lambda counts: counts)
+    monkeypatch.setattr("mgformer.models.gformer.model.normalized_by_rows", lambda counts: counts)
     model = build(random_graph(20, 13), added_share=0.0, keep_share=0.77, view_share=0.13)
     graphs = model.drawn_graphs(seeded())
     shares = (0.77, 0.13, 0.13)

@@ -8,9 +8,9 @@ import torch
 from pydantic import ValidationError
 
 from mgformer.data.sampling import Batch
-from mgformer.models.gotnet import GOTNet
+from mgformer.models.gotnet.model import GOTNet
+from mgformer.models.gotnet.transport import squared_distances, transport_plan
 from mgformer.models.lightgcn import LightGCN
-from mgformer.nn.transport import squared_distances, transport_plan
 from tests import oracles
 
 BATCH = Batch(torch.tensor([0, 3, 3, 7]), torch.tensor([2, 0, 6, 5]))

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from mgformer.data.sampling import Batch
 from mgformer.graph.bipartite import Graph
-from mgformer.models.mgformer import MGFormer
+from mgformer.models.mgformer.model import MGFormer
 from tests import oracles
 
 SMALL = {"dim": 4, "rank": 4, "num_neighbors": 5, "num_landmarks": 6, "active_landmarks": 2}

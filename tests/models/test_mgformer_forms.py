@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from mgformer.models.mgformer import MGFormer
-from mgformer.nn.layers import QueryKeyAttention
+from mgformer.models.mgformer.layers import QueryKeyAttention
+from mgformer.models.mgformer.model import MGFormer
 from tests import oracles
 from tests.models.test_mgformer import FORMS, build, everybody
 

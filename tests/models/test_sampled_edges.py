@@ -7,8 +7,8 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from mgformer.graph.anchors import closeness
-from mgformer.graph.sampled_edges import (
+from mgformer.models.gformer.anchors import closeness
+from mgformer.models.gformer.sampled_edges import (
     drawn_edges,
     edge_ends,
     edges_with_loops,

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from mgformer.config import build_config
 from mgformer.models import MODELS
 from mgformer.models.base import TrainableModel
 from mgformer.models.space import Choice, Dimension, Float, Int, Space, searched
+from mgformer.runs.config import build_config
 from mgformer.training.options import SPACE, TrainConfig
 
 SPACES: dict[str, tuple[Space, type[BaseModel]]] = {

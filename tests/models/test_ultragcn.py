@@ -8,7 +8,7 @@ import scipy.sparse as sp
 import torch
 
 from mgformer.data.sampling import Batch
-from mgformer.graph import products
+from mgformer.graph import sparse as products
 from mgformer.graph.bipartite import Graph
 from mgformer.models import ultragcn
 from mgformer.models.ultragcn import UltraGCN, item_neighbors

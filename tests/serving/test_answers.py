@@ -10,10 +10,10 @@ from fastapi.testclient import TestClient
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mgformer.recommender import Recommender
+from mgformer.recommend.recommender import Recommender
 from mgformer.serving.app import create_app
 from mgformer.serving.questions import Question, answer_all
-from tests.test_cli import succeed
+from tests.command import succeed
 
 
 def listed(answer) -> list[tuple[str, float]]:

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from mgformer.recommender import Recommender
+from mgformer.recommend.recommender import Recommender
 from tests.serving.running import serving
 
 JSON = {"content-type": "application/json"}

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
-from mgformer.recommender import Recommender
+from mgformer.recommend.recommender import Recommender
 from mgformer.serving import app as app_module
 from mgformer.serving import engine as engine_module
 from mgformer.serving.engine import Engine, Overloaded

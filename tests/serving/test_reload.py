@@ -12,9 +12,9 @@ import httpx2
 import pytest
 from fastapi.testclient import TestClient
 
-from mgformer.bundle import write_whole
 from mgformer.errors import BundleError
-from mgformer.recommender import Recommender
+from mgformer.recommend.recommender import Recommender
+from mgformer.runs.bundle import write_whole
 from mgformer.serving import app as app_module
 from mgformer.serving.app import create_app
 from mgformer.serving.engine import Engine

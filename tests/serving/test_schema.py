@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mgformer.recommender import Recommender
+from mgformer.recommend.recommender import Recommender
 from tests.serving.running import serving
 
 KEY = "a key"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from mgformer.recommender import Recommender
+from mgformer.recommend.recommender import Recommender
 from mgformer.serving import worker
 from tests.serving.running import PATIENCE, eventually
 

@@ -10,11 +10,11 @@ from torch import nn
 
 from mgformer.errors import ConfigError
 from mgformer.models.base import TrainableModel
-from mgformer.models.mgformer import MGFormer
+from mgformer.models.mgformer.model import MGFormer
 from mgformer.ranking.scorers import DotScorer
 from mgformer.training import loop
 from mgformer.training.checkpoint import load_checkpoint, save_checkpoint
-from mgformer.training.journal import Entry
+from mgformer.training.log import Entry
 from mgformer.training.loop import Fit, fit
 from mgformer.training.options import TrainConfig
 from tests.models.test_contract import checkerboard, pairs_of

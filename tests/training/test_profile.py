@@ -8,8 +8,8 @@ import numpy as np
 from mgformer.models.bprmf import BPRMF
 from mgformer.training.options import TrainConfig
 from mgformer.training.profile import STAGES, profile
+from tests.command import assert_one_line, mgformer, succeed
 from tests.models.test_contract import pairs_of
-from tests.test_cli import assert_one_line, mgformer, succeed
 
 
 def test_stages_and_operators_have_their_times(random_graph):

@@ -7,10 +7,8 @@ from typing import Any
 
 import typer
 
-from mgformer.bundle import check_folder
 from mgformer.cli.console import INTERRUPTED, fail, out, print_json, print_table, working
 from mgformer.cli.train import summary
-from mgformer.config import DEFAULT_DATASET, named
 from mgformer.errors import ConfigError
 from mgformer.experiments.compare import (
     DOCUMENT,
@@ -21,6 +19,8 @@ from mgformer.experiments.compare import (
 )
 from mgformer.experiments.tables import as_json as tests_as_json
 from mgformer.experiments.tables import comparison_table, explanation
+from mgformer.runs.bundle import check_folder
+from mgformer.runs.config import DEFAULT_DATASET, named
 
 
 def command(

@@ -6,15 +6,15 @@ from typing import Any
 import numpy as np
 import typer
 
-from mgformer.bundle import Bundle, load_bundle
 from mgformer.cli.console import out, print_json, print_table, working
 from mgformer.cli.train import show_metrics, summary
-from mgformer.config import build_config
 from mgformer.data.interactions import Interactions
 from mgformer.errors import BundleError
 from mgformer.experiments.tables import as_json as tests_as_json
 from mgformer.experiments.tables import p_shown, paired_tests
-from mgformer.pipeline import evaluate_part
+from mgformer.runs.bundle import Bundle, load_bundle
+from mgformer.runs.config import build_config
+from mgformer.runs.train import evaluate_part
 
 
 def command(

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import typer
 
-from mgformer.bundle import load_bundle
 from mgformer.cli.console import out, print_json, working
 from mgformer.errors import ConfigError
-from mgformer.export import FORMS, export
+from mgformer.recommend.export import FORMS, export
+from mgformer.runs.bundle import load_bundle
 
 
 def command(

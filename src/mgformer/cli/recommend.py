@@ -9,7 +9,6 @@ import polars as pl
 import typer
 from numpy.typing import NDArray
 
-from mgformer.answers import Answer
 from mgformer.cli.console import (
     err,
     out,
@@ -21,8 +20,9 @@ from mgformer.cli.console import (
 )
 from mgformer.data.ids import Ids
 from mgformer.errors import ConfigError, DataError, UnknownIdError
-from mgformer.lists import COLUMNS, check_target, write_lists, write_whole
-from mgformer.recommender import Recommender
+from mgformer.recommend.answer import Answer
+from mgformer.recommend.batch import COLUMNS, check_target, write_lists, write_whole
+from mgformer.recommend.recommender import Recommender
 
 MOST_SHOWN = 20  # users whose lists are printed; more belong in a file
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import typer
 
-from mgformer.bundle import check_folder, load_bundle, save_bundle
 from mgformer.cli.console import INTERRUPTED, fail, out, print_json, working
 from mgformer.cli.train import show_metrics, summary
-from mgformer.refitting import refit
+from mgformer.runs.bundle import check_folder, load_bundle, save_bundle
+from mgformer.runs.refit import refit
 from mgformer.training.checkpoint import has_checkpoint, remove_checkpoint
 
 

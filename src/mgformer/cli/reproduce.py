@@ -10,9 +10,7 @@ from pathlib import Path
 import torch
 import typer
 
-from mgformer.bundle import check_folder, write_whole
 from mgformer.cli.console import err, out, print_json, print_table, working
-from mgformer.config import build_config
 from mgformer.data import catalog
 from mgformer.errors import BundleError, ConfigError
 from mgformer.experiments.reproduce import plan, write
@@ -21,7 +19,9 @@ from mgformer.experiments.runs import Run
 from mgformer.experiments.tables import Table
 from mgformer.experiments.timing import EpochTime, epoch_times
 from mgformer.experiments.variants import VARIANTS
-from mgformer.pipeline import commit
+from mgformer.runs.bundle import check_folder, write_whole
+from mgformer.runs.config import build_config
+from mgformer.runs.train import commit
 from mgformer.version import __version__
 
 REFERENCE = "directau"

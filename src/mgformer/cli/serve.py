@@ -5,9 +5,9 @@ from pathlib import Path
 
 import typer
 
-from mgformer.bundle import load_bundle
 from mgformer.cli.console import err, working
 from mgformer.errors import ConfigError
+from mgformer.runs.bundle import load_bundle
 
 
 def command(

@@ -7,7 +7,7 @@ import typer
 
 from mgformer.cli.console import out, print_json, print_table, working
 from mgformer.errors import ConfigError
-from mgformer.recommender import Recommender
+from mgformer.recommend.recommender import Recommender
 
 
 def command(

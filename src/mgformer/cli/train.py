@@ -8,9 +8,11 @@ from typing import Any
 
 import typer
 
-from mgformer.bundle import Bundle, check_folder, load_bundle, save_bundle
 from mgformer.cli.console import INTERRUPTED, fail, out, print_json, print_table, working
-from mgformer.config import (
+from mgformer.errors import ConfigError
+from mgformer.models import MODELS
+from mgformer.runs.bundle import Bundle, check_folder, load_bundle, save_bundle
+from mgformer.runs.config import (
     DEFAULT_DATASET,
     DEFAULT_MODEL,
     build_config,
@@ -18,9 +20,7 @@ from mgformer.config import (
     with_choices,
     with_settings,
 )
-from mgformer.errors import ConfigError
-from mgformer.models import MODELS
-from mgformer.pipeline import profile_training, train
+from mgformer.runs.train import profile_training, train
 from mgformer.training.checkpoint import load_checkpoint, remove_checkpoint
 from mgformer.training.profile import Profile
 

@@ -6,9 +6,12 @@ from typing import Any
 
 import typer
 
-from mgformer.bundle import check_folder
 from mgformer.cli.console import INTERRUPTED, fail, out, print_json, print_table, working
-from mgformer.config import (
+from mgformer.errors import ConfigError
+from mgformer.experiments.tune import BEST, Tuned, shown, tune
+from mgformer.models import MODELS
+from mgformer.runs.bundle import check_folder
+from mgformer.runs.config import (
     DEFAULT_DATASET,
     DEFAULT_MODEL,
     build_config,
@@ -17,9 +20,6 @@ from mgformer.config import (
     with_choices,
     with_settings,
 )
-from mgformer.errors import ConfigError
-from mgformer.experiments.tune import BEST, Tuned, shown, tune
-from mgformer.models import MODELS
 
 MOST_SHOWN = 10
 

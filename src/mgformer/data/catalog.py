@@ -14,7 +14,7 @@ from mgformer.data.dataset import Dataset, read_dataset
 from mgformer.data.demo import demo_dataset
 from mgformer.data.download import download, extract_members, sha256_of
 from mgformer.data.entries import CATALOG, Entry, Form
-from mgformer.data.readers import DataConfig
+from mgformer.data.formats.readers import DataConfig
 from mgformer.errors import DataError, did_you_mean
 
 

@@ -16,10 +16,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from mgformer.data.ids import number
-from mgformer.data.interactions import Interactions
-from mgformer.data.item_names import read_item_names
-from mgformer.data.readers import (
+from mgformer.data.formats.readers import (
     SUFFIXES,
     TYPED,
     DataConfig,
@@ -27,6 +24,9 @@ from mgformer.data.readers import (
     frame_from,
     read_frame,
 )
+from mgformer.data.ids import number
+from mgformer.data.interactions import Interactions
+from mgformer.data.item_names import read_item_names
 from mgformer.errors import DataError
 from mgformer.progress import phase
 

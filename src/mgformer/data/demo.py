@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 
 from mgformer.data.dataset import Dataset, read_dataset
-from mgformer.data.readers import DataConfig
+from mgformer.data.formats.readers import DataConfig
 
 NUM_USERS = 800
 ITEMS_PER_TASTE = 40

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from mgformer.data.readers import DataConfig
+from mgformer.data.formats.readers import DataConfig
 
 _BEAUTY = "reviews_Beauty_5.json.gz"
 _RATINGS = DataConfig(format="csv", header=False, user=0, item=1, rating=2, time=3)

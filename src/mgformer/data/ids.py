@@ -111,9 +111,10 @@ def number(column: pl.Series) -> tuple[Ids, NDArray[np.int32]]:
         row = column.is_null().arg_true()[0]
         raise DataError(f"row {row}: got no {column.name} id, expected an id in every row")
     if column.dtype.is_integer():
-        if column.dtype.is_unsigned_integer() and (column.max() or 0) > MAX_INTEGER:  # type: ignore[operator]
+        largest = int(column.max() or 0)  # type: ignore[arg-type]
+        if largest > MAX_INTEGER:
             raise DataError(
-                f"got the {column.name} id {column.max()}, expected integers up to {MAX_INTEGER};"
+                f"got the {column.name} id {largest}, expected integers up to {MAX_INTEGER};"
                 " write larger ids as text"
             )
         return _number_integers(column.cast(pl.Int64))

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from mgformer.data import content
-from mgformer.data.columns import role_of
+from mgformer.data.formats import content
+from mgformer.data.formats.columns import role_of
+from mgformer.data.formats.readers import DataConfig, format_of, json_records
 from mgformer.data.ids import Ids
-from mgformer.data.readers import DataConfig, format_of, json_records
 from mgformer.errors import DataError
 
 log = logging.getLogger("mgformer")

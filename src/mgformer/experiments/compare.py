@@ -9,8 +9,6 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mgformer.bundle import write_whole
-from mgformer.config import RunConfig, build_config, read_config, with_choices, with_settings
 from mgformer.data.catalog import open_dataset
 from mgformer.errors import ConfigError, DataError, did_you_mean
 from mgformer.experiments.runs import Run, ensure, find, flat
@@ -25,9 +23,11 @@ from mgformer.experiments.tables import (
 )
 from mgformer.experiments.tune import Tuned, shown, tune
 from mgformer.models import MODELS
-from mgformer.opening import open_data
-from mgformer.pipeline import SELECTION_K
 from mgformer.progress import phase
+from mgformer.runs.bundle import write_whole
+from mgformer.runs.config import RunConfig, build_config, read_config, with_choices, with_settings
+from mgformer.runs.prepare import open_data
+from mgformer.runs.train import SELECTION_K
 
 DOCUMENT = "compare.md"
 SHARED = ("dataset", "seed", "warm_start", "data", "split", "evaluation")

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from mgformer.config import read_config
+from mgformer.runs.config import read_config
 
 _PACKAGED = Path(__file__).parent.parent / "configs"
 _CHECKOUT = Path(__file__).parents[3] / "configs"

@@ -12,15 +12,15 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from mgformer.bundle import save_bundle, write_whole
-from mgformer.config import RunConfig, build_config
 from mgformer.data.dataset import Dataset
 from mgformer.errors import BundleError, ConfigError
 from mgformer.models import MODELS
 from mgformer.models.base import TrainableModel
-from mgformer.pipeline import train
+from mgformer.runs.bundle import save_bundle, write_whole
+from mgformer.runs.config import RunConfig, build_config
+from mgformer.runs.train import train
 from mgformer.training.checkpoint import has_checkpoint, remove_checkpoint
-from mgformer.training.journal import Entry, read_journal
+from mgformer.training.log import Entry, read_journal
 
 RECORD = "record.json"
 PER_USER = "per_user.parquet"

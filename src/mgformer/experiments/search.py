@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mgformer.config import RunConfig
 from mgformer.errors import ConfigError
 from mgformer.experiments.trials import Trial
 from mgformer.models import MODELS
 from mgformer.models.base import TrainableModel
 from mgformer.models.space import Choice, Dimension, Float, searched
+from mgformer.runs.config import RunConfig
 from mgformer.training.options import SPACE
 
 if TYPE_CHECKING:

@@ -9,18 +9,18 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from mgformer.config import RunConfig
 from mgformer.data.interactions import Interactions
 from mgformer.data.sampling import Batch, num_batches, shuffled_batches
 from mgformer.errors import ConfigError
 from mgformer.graph.bipartite import Graph
 from mgformer.models import MODELS
 from mgformer.models.base import TrainableModel
-from mgformer.opening import open_data
 from mgformer.progress import phase
+from mgformer.runs.config import RunConfig
+from mgformer.runs.prepare import open_data
 from mgformer.training.loop import step_on
 from mgformer.training.memory import keep_freed_memory
-from mgformer.training.optim import build_optimizers
+from mgformer.training.optimizers import build_optimizers
 
 
 class EpochTime(NamedTuple):

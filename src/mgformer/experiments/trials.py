@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from mgformer.bundle import write_whole
 from mgformer.errors import BundleError
+from mgformer.runs.bundle import write_whole
 from mgformer.training.loop import SELECTED_BY
 
 NAME = "trials.json"

@@ -15,8 +15,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mgformer.bundle import write_whole
-from mgformer.config import RunConfig, build_config, to_toml
 from mgformer.data.dataset import Dataset
 from mgformer.data.splits import Split
 from mgformer.errors import ConfigError, DataError, MgformerError
@@ -24,10 +22,12 @@ from mgformer.experiments.runs import check_config, check_data, flat
 from mgformer.experiments.search import Attempt, GivenUp, import_optuna, propose, space_of
 from mgformer.experiments.trials import Trial, Tuning, load_tuning, save_tuning
 from mgformer.models.space import Dimension
-from mgformer.opening import Prepare, open_data
-from mgformer.pipeline import protocol_of, validate
 from mgformer.progress import phase
-from mgformer.training.journal import Entry
+from mgformer.runs.bundle import write_whole
+from mgformer.runs.config import RunConfig, build_config, to_toml
+from mgformer.runs.prepare import Prepare, open_data
+from mgformer.runs.train import protocol_of, validate
+from mgformer.training.log import Entry
 from mgformer.training.loop import SELECTED_BY
 
 BEST = "best.toml"

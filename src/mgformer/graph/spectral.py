@@ -19,7 +19,7 @@ from torch import Tensor
 
 from mgformer.errors import ConfigError
 from mgformer.graph.bipartite import Graph
-from mgformer.graph.products import csr_matmul
+from mgformer.graph.sparse import csr_matmul
 from mgformer.progress import phase
 
 MAX_PASSES = 8

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from mgformer.data.sampling import Batch
 from mgformer.graph.bipartite import Graph
 from mgformer.models.space import Space
+from mgformer.ranking.score import Kind
 from mgformer.ranking.scorers import DotScorer, Scorer
-from mgformer.ranking.scoring import Kind
 
 
 class ModelConfig(BaseModel):

@@ -21,8 +21,8 @@ from mgformer.models.space import Choice, Float, Int, Space
 from mgformer.nn.losses import align_uniform
 from mgformer.nn.propagation import Propagation, places_of
 from mgformer.nn.tables import drawn_table
+from mgformer.ranking.score import Kind
 from mgformer.ranking.scorers import DotScorer
-from mgformer.ranking.scoring import Kind
 
 
 class DirectAU(TrainableModel):

@@ -36,7 +36,7 @@ from torch.nn import functional
 
 from mgformer.data.sampling import Batch
 from mgformer.graph.bipartite import Graph
-from mgformer.graph.products import product_blocks, top_per_row
+from mgformer.graph.sparse import product_blocks, top_per_row
 from mgformer.models.base import ModelConfig, TrainableModel
 from mgformer.models.space import Choice, Float, Int, Space
 from mgformer.nn.tables import drawn_table

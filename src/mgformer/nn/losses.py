@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from mgformer.graph.products import block_slices
+from mgformer.graph.sparse import block_slices
 
 BLOCK_ROWS = 256
 """Rows whose distances to all others are held at a time: a block of weights stays in the cache."""

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from mgformer.graph.products import SparseProduct
+from mgformer.graph.sparse import SparseProduct
 
 
 class Propagation:

@@ -21,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mgformer.graph.products import csr_matmul
+from mgformer.graph.sparse import csr_matmul
 
 BLOCK_ROWS = 1 << 14
 

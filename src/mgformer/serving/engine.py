@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from mgformer.answers import Answer
-from mgformer.bundle import Bundle, manifest_checksum, stamp_of
 from mgformer.errors import BundleError, MgformerError
 from mgformer.ranking.scorers import DotScorer
-from mgformer.recommender import Recommender
+from mgformer.recommend.answer import Answer
+from mgformer.recommend.recommender import Recommender
+from mgformer.runs.bundle import Bundle, manifest_checksum, stamp_of
 from mgformer.serving.questions import Question, answer_all
 
 QUICK_PRODUCTS = 20_000_000

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from mgformer.answers import Answer, History, Reason
 from mgformer.data.ids import ExternalId
 from mgformer.errors import MgformerError
-from mgformer.recommender import Recommender
+from mgformer.recommend.answer import Answer, History, Reason
+from mgformer.recommend.recommender import Recommender
 
 MOST_REASONS = 3
 MOST_EXPLAINED = 50

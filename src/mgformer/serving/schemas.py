@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictInt, StrictStr
 from pydantic import TypeAdapter as Adapter
 
-from mgformer.answers import Answer, Recommendation, Source
+from mgformer.recommend.answer import Answer, Recommendation, Source
 
 ID_LENGTH = 512
 

@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from mgformer.recommender import Recommender
+from mgformer.recommend.recommender import Recommender
 
 
 def find_items(recommender: Recommender, text: str, limit: int) -> pl.DataFrame:

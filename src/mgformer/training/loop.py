@@ -21,9 +21,9 @@ from mgformer.errors import ConfigError
 from mgformer.models.base import TrainableModel
 from mgformer.progress import phase
 from mgformer.training.checkpoint import Checkpoint
-from mgformer.training.journal import Entry
+from mgformer.training.log import Entry
 from mgformer.training.memory import keep_freed_memory
-from mgformer.training.optim import (
+from mgformer.training.optimizers import (
     build_optimizers,
     load_state_tensors,
     set_learning_rate,

@@ -13,7 +13,7 @@ from mgformer.data.interactions import Interactions
 from mgformer.data.sampling import num_batches, shuffled_batches
 from mgformer.models.base import TrainableModel
 from mgformer.training.memory import keep_freed_memory
-from mgformer.training.optim import build_optimizers
+from mgformer.training.optimizers import build_optimizers
 from mgformer.training.options import TrainConfig
 
 WARM_UP = 3

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mgformer.recommender import Recommender
+from mgformer.recommend.recommender import Recommender
 from tests.serving.running import serving
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import polars as pl
 
-from mgformer.recommender import Recommender
+from mgformer.recommend.recommender import Recommender
 from mgformer.serving.limits import Limits
 from tests.serving.page.browser import Browser, Keys, refused
 from tests.serving.running import serving

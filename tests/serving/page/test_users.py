@@ -4,7 +4,7 @@ from pathlib import Path
 
 import polars as pl
 
-from mgformer.recommender import Recommender
+from mgformer.recommend.recommender import Recommender
 from tests.serving.page.browser import USER, Browser, refused
 from tests.serving.running import serving
 

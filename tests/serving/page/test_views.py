@@ -7,7 +7,7 @@ from urllib.request import urlopen
 import polars as pl
 import pytest
 
-from mgformer.recommender import Recommender
+from mgformer.recommend.recommender import Recommender
 from mgformer.serving.app import PAGE
 from tests.serving.page.browser import USER, Browser, Keys, refused
 from tests.serving.running import serving

@@ -17,15 +17,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mgformer.bundle import Bundle
-from mgformer.config import build_config
-from mgformer.graph.products import block_slices
-from mgformer.models.mgformer import MGFormer
-from mgformer.nn.attention import log_key_features, log_query_features
+from mgformer.graph.sparse import block_slices
+from mgformer.models.mgformer.layers import DegreeAngles, KernelAttention
+from mgformer.models.mgformer.model import MGFormer
+from mgformer.models.mgformer.structural import LandmarkAttention, NeighborAttention
 from mgformer.nn.features import FEATURE_MAPS
-from mgformer.nn.layers import DegreeAngles, KernelAttention
-from mgformer.nn.structural import LandmarkAttention, NeighborAttention
-from mgformer.pipeline import untrained_model
+from mgformer.nn.kernel_attention import log_key_features, log_query_features
+from mgformer.runs.bundle import Bundle
+from mgformer.runs.config import build_config
+from mgformer.runs.train import untrained_model
 
 SAMPLED_NODES = 4_000
 NAMED = 6

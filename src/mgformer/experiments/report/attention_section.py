@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from mgformer.bundle import Bundle
 from mgformer.experiments.report import figures
 from mgformer.experiments.report.attention import (
     Insight,
@@ -25,6 +24,7 @@ from mgformer.experiments.report.blocks import (
 )
 from mgformer.experiments.report.figures import Axis, Series
 from mgformer.experiments.report.inside import label_of
+from mgformer.runs.bundle import Bundle
 
 EXAMPLES = (1.0, 0.95, 0.75, 0.4)
 """Places, among items by popularity, of those whose neighbours are named."""

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mgformer.config import build_config
 from mgformer.errors import MgformerError
 from mgformer.experiments.report.gather import Told
 from mgformer.experiments.report.measured import shown_k
 from mgformer.experiments.runs import flat
+from mgformer.runs.config import build_config
 from mgformer.training.loop import SELECTED_BY
 
 _SEED_FOLDER = re.compile(r"seed[-_]?\d+")

@@ -5,10 +5,10 @@ import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mgformer.bundle import MANIFEST, Bundle, load_bundle, read_record
 from mgformer.errors import BundleError, MgformerError
 from mgformer.experiments.runs import RECORD
-from mgformer.training.journal import Entry, read_journal
+from mgformer.runs.bundle import MANIFEST, Bundle, load_bundle, read_record
+from mgformer.training.log import Entry, read_journal
 
 NEEDED = ("model", "dataset", "fingerprint", "protocol", "seed", "test", "config")
 

@@ -5,7 +5,6 @@ import torch
 from numpy.typing import NDArray
 from torch.nn import functional
 
-from mgformer.bundle import Bundle
 from mgformer.experiments.report import figures
 from mgformer.experiments.report.blocks import (
     Block,
@@ -29,6 +28,7 @@ from mgformer.experiments.report.shown import (
     long_tail,
 )
 from mgformer.ranking.scorers import DotScorer
+from mgformer.runs.bundle import Bundle
 
 MAPPED_ITEMS = 1_500
 LISTED = 8

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from mgformer.bundle import Bundle
 from mgformer.experiments.report import figures
 from mgformer.experiments.report.blocks import (
     Block,
@@ -23,6 +22,7 @@ from mgformer.experiments.report.figures import Axis, Series
 from mgformer.experiments.report.gather import Told
 from mgformer.experiments.report.shown import within_reach
 from mgformer.ranking.evaluation import GROUPS
+from mgformer.runs.bundle import Bundle
 from mgformer.training.loop import SELECTED_BY
 
 NAMES = {

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable
 
-from mgformer.bundle import Bundle
-from mgformer.config import build_config
 from mgformer.experiments.report import inside, measured
 from mgformer.experiments.report.attention_section import attention
 from mgformer.experiments.report.blocks import Page, Section
 from mgformer.experiments.report.gather import Told
-from mgformer.pipeline import popularity_of
+from mgformer.runs.bundle import Bundle
+from mgformer.runs.config import build_config
+from mgformer.runs.train import popularity_of
 
 INSIDE: tuple[Callable[[Bundle], Section | None], ...] = (
     inside.coverage,

@@ -9,9 +9,9 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from mgformer.bundle import Bundle
 from mgformer.ranking.evaluation import GROUPS, popularity_groups
 from mgformer.ranking.topk import TopK, top_k
+from mgformer.runs.bundle import Bundle
 
 SAMPLED_USERS = 2_000
 """Users, evenly spaced, whose lists are looked at together."""

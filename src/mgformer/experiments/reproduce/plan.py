@@ -5,7 +5,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mgformer.config import build_config, with_settings
 from mgformer.errors import ConfigError
 from mgformer.experiments import paper
 from mgformer.experiments.presets import preset
@@ -13,6 +12,7 @@ from mgformer.experiments.runs import Run, check_config, ensure, find
 from mgformer.experiments.variants import AS_IT_IS, VARIANTS, start_of
 from mgformer.models import MODELS
 from mgformer.progress import phase
+from mgformer.runs.config import build_config, with_settings
 
 PAPER_SPLIT = {"kind": "ratio", "valid": 0.1, "test": 0.1}
 """80/10/10 per user at random."""

@@ -1,0 +1,1 @@
+"""Readers of interaction files, one module for each kind of file."""

@@ -1,0 +1,5 @@
+"""GOTNet and what serves it alone."""
+
+from mgformer.models.gotnet.model import GOTNet
+
+__all__ = ["GOTNet"]

@@ -1,0 +1,115 @@
+"""EASE (Steck, WWW 2019, arXiv:1905.03375): every item regressed on all others, in closed form.
+
+With P = (RᵀR + λI)⁻¹ the weights are B_ij = −P_ij / P_jj, zero on the diagonal. With fewer users
+than items the smaller inverse K = (RRᵀ + λI)⁻¹ gives the same P = (I − RᵀKR) / λ.
+
+Shapes: U users, I items; R is [U, I], B is [I, I] and dense: 4 I² bytes.
+"""
+
+import os
+from pathlib import Path
+from typing import ClassVar, cast
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from pydantic import PositiveFloat
+from scipy.linalg.lapack import spotrf, spotri
+from torch import Tensor
+
+from mgformer.errors import ConfigError
+from mgformer.graph.bipartite import Graph
+from mgformer.graph.sparse import BLOCK_ENTRIES, block_slices, csr_matmul, product_blocks
+from mgformer.models.base import Model, ModelConfig
+from mgformer.models.space import Float, Space
+from mgformer.progress import phase
+from mgformer.ranking.scorers import HistoryScorer
+
+
+class EASE(Model):
+    """scores(u) = r_u B, where B minimises ‖R − RB‖² + λ‖B‖² with a zero diagonal."""
+
+    class Config(ModelConfig):
+        """Options of EASE."""
+
+        l2: PositiveFloat = 250.0
+        """λ, in users; more for larger data."""
+
+    space: ClassVar[Space] = {"l2": Float(1.0, 1e4, log=True)}
+
+    def __init__(self, config: ModelConfig, graph: Graph, rng: np.random.Generator) -> None:
+        self.config = cast(EASE.Config, config)
+        self.graph = graph
+
+    def scorer(self) -> HistoryScorer:
+        r, l2 = self.graph.interactions, self.config.l2
+        dual = self.graph.num_users < self.graph.num_items
+        self._check_memory(dual)
+        inverse = _dual(r, l2) if dual else _ridge_inverse(r.T.tocsr(), r, l2)
+        inverse /= -inverse.diagonal().clone()  # column j by P_jj
+        inverse.fill_diagonal_(0)
+        return HistoryScorer(self.graph.interactions, inverse)
+
+    def _check_memory(self, dual: bool) -> None:
+        num_users, num_items = self.graph.num_users, self.graph.num_items
+        entries = num_items**2 + (num_users**2 if dual else 0) + 4 * BLOCK_ENTRIES
+        available = _available_bytes()
+        if available is not None and 4 * entries > available:
+            raise ConfigError(
+                f"ease: {num_items} items need {4 * entries / 1e9:.1f} GB of memory, "
+                f"{available / 1e9:.1f} GB are available; use itemknn, rp3beta or gfcf"
+            )
+
+
+def _dual(r: sp.csr_array, l2: float) -> Tensor:
+    """Return (RᵀR + λI)⁻¹ through the inverse on the users' side."""
+    columns = r.T.tocsr()
+    kernel = _ridge_inverse(r, columns, l2)
+    inverse = torch.empty(r.shape[1], r.shape[1])
+    with phase("weights", r.shape[1]) as advance:
+        for block in block_slices(r.shape[1], max(r.shape)):
+            half = csr_matmul(columns[block], kernel)  # [b, U]
+            torch.div(csr_matmul(columns, half.T), -l2, out=inverse[:, block])
+            advance(block.stop - block.start)
+    inverse.diagonal().add_(1 / l2)
+    return inverse
+
+
+def _ridge_inverse(left: sp.csr_array, right: sp.csr_array, l2: float) -> Tensor:
+    """Return (left right + λI)⁻¹ for a symmetric product, using no memory but the result's."""
+    size = left.shape[0]
+    gram = np.empty((size, size), dtype=np.float32)
+    for rows, block in product_blocks(left, right, "co-occurrences"):
+        gram[rows] = block.toarray()
+    gram.flat[:: size + 1] += l2
+    with phase("inverse", 2) as advance:
+        # LAPACK reads the transposed view in its own order and overwrites it: no copy is made.
+        factor, failed = spotrf(gram.T, lower=True, overwrite_a=True)
+        if failed:
+            raise ConfigError(f"ease: l2 = {l2:g} is too small for float32; choose a larger one")
+        advance(1)
+        spotri(factor, lower=True, overwrite_c=True)
+        advance(1)
+    inverse = torch.from_numpy(gram)
+    for rows in block_slices(size, size):
+        # The lower triangle of the view is the upper one here; the other is stale.
+        tail = inverse[rows, rows.start :].triu()
+        inverse[rows, rows.start :] = tail
+        inverse[rows.start :, rows] = tail.T
+        square = tail[:, : rows.stop - rows.start]
+        inverse[rows, rows] = square + square.triu(1).T
+    return inverse
+
+
+def _available_bytes() -> int | None:
+    """Return the memory that can be taken without swapping, None where that is not known."""
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return None

@@ -1,0 +1,103 @@
+"""iALS (Hu et al., ICDM 2008; Rendle et al., RecSys 2022, arXiv:2110.14037): implicit ALS.
+
+Users and items take turns to be solved for exactly, with a small weight on every unseen pair:
+
+    Σ_(u,i)∈R (w_u·h_i − 1)² + α₀ Σ_u,i (w_u·h_i)²
+        + λ Σ_u (d_u + α₀I)‖w_u‖² + λ Σ_i (d_i + α₀U)‖h_i‖²
+
+The solver is that of the package `implicit`, whose own objective is Hu's: weight c and target 1 on
+pairs seen, weight 1 on others, one ridge ρ for all. The two agree when c = (1 + α₀) / α₀,
+ρ = λ(d + α₀n)(1 + α₀) / α₀ for rows of degree d, and factors are √(1 + α₀) times ours; rows are
+therefore solved in groups of one degree.
+
+Shapes: U users, I items, D channels; w is [U, D], h is [I, D].
+"""
+
+from collections.abc import Callable
+from typing import Any, ClassVar, cast
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from numpy.typing import NDArray
+from pydantic import PositiveFloat, PositiveInt
+
+from mgformer.errors import ConfigError
+from mgformer.graph.bipartite import Graph
+from mgformer.models.base import Model, ModelConfig
+from mgformer.models.space import Float, Int, Space
+from mgformer.progress import phase
+from mgformer.ranking.score import Kind
+from mgformer.ranking.scorers import DotScorer
+
+
+class IALS(Model):
+    """score(u, i) = w_u · h_i."""
+
+    score_kinds: ClassVar[tuple[Kind, ...]] = ("dot",)
+
+    class Config(ModelConfig):
+        """Options of iALS."""
+
+        rank: PositiveInt = 64
+        """D, channels of users and items; iALS profits from many."""
+        unobserved_weight: PositiveFloat = 0.1
+        """α₀, the weight of every pair, seen or not."""
+        l2: PositiveFloat = 0.003
+        """λ, scaled for each row by its total weight."""
+        num_iterations: PositiveInt = 16
+        """Times that users and then items are solved for; users come last once more."""
+
+    space: ClassVar[Space] = {
+        "rank": Int(16, 512, log=True),
+        "unobserved_weight": Float(1e-3, 1.0, log=True),
+        "l2": Float(1e-4, 0.1, log=True),
+    }
+
+    def __init__(self, config: ModelConfig, graph: Graph, rng: np.random.Generator) -> None:
+        self.config = cast(IALS.Config, config)
+        self.graph = graph
+        self.rng = rng
+
+    def scorer(self) -> DotScorer:
+        try:
+            from implicit.cpu.als import AlternatingLeastSquares
+            from threadpoolctl import threadpool_limits
+        except ImportError as error:
+            raise ConfigError(
+                "ials: the package implicit is not installed; pip install 'mgformer[ials]'"
+            ) from error
+        config, graph = self.config, self.graph
+        scale = 1 + config.unobserved_weight
+        items = self.rng.standard_normal((graph.num_items, config.rank), dtype=np.float32)
+        # One BLAS thread: implicit runs its own, and theirs would compete.
+        with threadpool_limits(1, "blas"), phase("ials", config.num_iterations + 1) as advance:
+            als = AlternatingLeastSquares(config.rank, alpha=scale / config.unobserved_weight)
+            als.user_factors = np.zeros((graph.num_users, config.rank), dtype=np.float32)
+            als.item_factors = items * np.float32(0.1 / np.sqrt(config.rank))
+            rows, columns = (sp.csr_matrix(m) for m in (graph.interactions, graph.interactions.T))
+            for _ in range(config.num_iterations):
+                self._solve(als, als.partial_fit_users, rows, graph.user_degrees)
+                self._solve(als, als.partial_fit_items, columns, graph.item_degrees)
+                advance(1)
+            self._solve(als, als.partial_fit_users, rows, graph.user_degrees)
+            advance(1)
+        users, items = (
+            torch.from_numpy(f) / scale**0.5 for f in (als.user_factors, als.item_factors)
+        )
+        return DotScorer(users, items, config.unobserved_weight, config.l2)
+
+    def _solve(
+        self,
+        als: Any,
+        partial_fit: Callable[[NDArray[np.int64], sp.csr_matrix], None],
+        rows: sp.csr_matrix,
+        degrees: NDArray[np.int64],
+    ) -> None:
+        """Solve for every row of one side, the other fixed."""
+        weight = self.config.unobserved_weight
+        order = np.argsort(degrees, kind="stable")
+        for group in np.split(order, np.flatnonzero(np.diff(degrees[order])) + 1):
+            ridge = self.config.l2 * (degrees[group[0]] + weight * rows.shape[1])
+            als.regularization = float(ridge * (1 + weight) / weight)
+            partial_fit(group, rows[group])

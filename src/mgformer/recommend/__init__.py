@@ -1,0 +1,1 @@
+"""Ask a trained recommender: queries, answers, lists for many users, exports."""

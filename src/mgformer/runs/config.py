@@ -1,0 +1,198 @@
+"""One run, completely described: composed from the options that live next to the code they govern.
+
+A run is written as TOML and changed with `--set section.option=value`:
+
+    dataset = "yelp2018"
+    seed = 0
+    [data]          # how files are read            data/columns.py
+    [split]         # train, validation, test       data/splits.py
+    [model]         # name = "ease", and its own options
+    [train]         # epochs, batches, optimiser    training/options.py
+    [score]         # how embeddings are compared   ranking/scoring.py
+    [evaluation]    # cut-offs, memory              ranking/evaluation.py
+"""
+
+import json
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationError, model_validator
+
+from mgformer.data.formats.columns import DataConfig
+from mgformer.data.splits import SplitConfig
+from mgformer.errors import ConfigError, did_you_mean
+from mgformer.models import MODELS
+from mgformer.models.base import ModelConfig
+from mgformer.ranking.evaluation import EvaluationConfig
+from mgformer.ranking.score import GRIDS, Kind, ScoreConfig
+from mgformer.training.options import TrainConfig
+
+DEFAULT_DATASET = "demo"
+DEFAULT_MODEL = "gfcf"
+
+
+class RunConfig(BaseModel):
+    """Everything that determines a run."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    dataset: str = DEFAULT_DATASET
+    """A catalog name, a file or a folder."""
+    model_name: str = DEFAULT_MODEL
+    """Which model; written `name` in the section [model]."""
+    seed: int = Field(0, ge=0)
+    """Seed of the split and of everything the model draws."""
+    warm_start: str | None = None
+    """Folder of a trained recommender to go on from, with its data beside the new."""
+    data: DataConfig = DataConfig()
+    split: SplitConfig = SplitConfig()
+    train: TrainConfig = TrainConfig()
+    score: ScoreConfig = ScoreConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+    model: SerializeAsAny[ModelConfig]
+
+    @property
+    def score_kinds(self) -> tuple[Kind, ...]:
+        """How embeddings may be compared; empty if the model has none."""
+        if self.score.kind == "auto":
+            return MODELS[self.model_name].score_kinds
+        return (self.score.kind,)
+
+    @model_validator(mode="after")
+    def _has_something_to_score_with(self) -> "RunConfig":
+        if not MODELS[self.model_name].score_kinds and self.score != ScoreConfig():
+            raise ValueError(
+                f"score: {self.model_name} has no embeddings to compare; leave the section out"
+            )
+        if self.score.gamma is not None and self.score.kind not in GRIDS:
+            raise ValueError(f"score.gamma needs score.kind = {' or '.join(GRIDS)}")
+        return self
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the run as the nested mapping that `build_config` takes."""
+        whole = self.model_dump(mode="json", exclude_none=True)
+        whole["model"] = {"name": whole.pop("model_name"), **whole["model"]}
+        return whole
+
+
+def build_config(raw: Mapping[str, Any], source: str = "config") -> RunConfig:
+    """Check a nested mapping and return the run it describes."""
+    sections = {name: dict(v) if isinstance(v, Mapping) else v for name, v in raw.items()}
+    own = sections.pop("model", {})
+    if not isinstance(own, dict):
+        raise ConfigError(f"{source}: model must be a section, got {own!r}; write model.name=…")
+    name = str(own.pop("name", DEFAULT_MODEL))
+    if name not in MODELS:
+        known = ", ".join(sorted(MODELS))
+        hint = did_you_mean(name, MODELS)
+        raise ConfigError(f"{source}: model.name: unknown model {name!r}{hint} (known: {known})")
+    sections.pop("model_name", None)
+    try:
+        model = MODELS[name].Config.model_validate(own)
+    except ValidationError as error:
+        raise _one_line(error, MODELS[name].Config, source, ("model",), f" of {name}") from None
+    try:
+        return RunConfig(model_name=name, model=model, **sections)
+    except ValidationError as error:
+        raise _one_line(error, RunConfig, source) from None
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """Read a TOML file into a nested mapping."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: no such config file; check the path") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read as TOML: {error}") from None
+
+
+def to_toml(config: RunConfig) -> str:
+    """Return the run as a complete TOML file, which `read_config` and `build_config` take."""
+    plain, sections = [], []
+    for name, value in config.to_mapping().items():
+        if isinstance(value, Mapping):
+            options = [f"{option} = {_literal(v)}" for option, v in value.items()]
+            sections.append("\n".join(["", f"[{name}]", *options]))
+        else:
+            plain.append(f"{name} = {_literal(value)}")
+    return "\n".join([*plain, *sections, ""])
+
+
+def with_choices(
+    raw: Mapping[str, Any],
+    dataset: str | None = None,
+    model: str | None = None,
+    seed: int | None = None,
+) -> dict[str, Any]:
+    """Return `raw` with what is given; the options of another model than that are left out."""
+    given = {"dataset": dataset, "seed": seed}
+    chosen = {**raw, **{name: value for name, value in given.items() if value is not None}}
+    if model is not None:
+        section = raw.get("model", {})
+        same = isinstance(section, dict) and section.get("name") == model
+        chosen["model"] = section if same else {"name": model}
+    return chosen
+
+
+def with_settings(raw: Mapping[str, Any], settings: Iterable[str]) -> dict[str, Any]:
+    """Return `raw` with `section.option=value` assignments applied, in order."""
+    changed = {name: dict(v) if isinstance(v, Mapping) else v for name, v in raw.items()}
+    for setting in settings:
+        path, found, text = setting.partition("=")
+        *sections, option = path.strip().split(".")
+        if not found or not option or len(sections) > 1:
+            raise ConfigError(
+                f"--set {setting!r}: expected section.option=value, such as --set split.kind=time"
+            )
+        place = changed
+        for section in sections:
+            place = place.setdefault(section, {})
+            if not isinstance(place, dict):
+                raise ConfigError(f"--set {setting!r}: {section} is not a section")
+        place[option] = _value(text.strip())
+    return changed
+
+
+def named(settings: Iterable[str]) -> set[str]:
+    """Return the options that `section.option=value` assignments set."""
+    return {setting.partition("=")[0].strip() for setting in settings}
+
+
+def _value(text: str) -> Any:
+    """Read a value as TOML would (true, 3, 0.5, [10, 20]); anything else is text."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _literal(value: Any) -> str:
+    """Write a value as TOML does, which has JSON's strings, truth values and lists."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _one_line(
+    error: ValidationError,
+    schema: type[BaseModel],
+    source: str,
+    prefix: tuple[str, ...] = (),
+    owner: str = "",
+) -> ConfigError:
+    """Turn the first problem that pydantic found into one line that says where and what to do."""
+    problem = error.errors()[0]
+    location = [str(part) for part in problem["loc"]]
+    where = ".".join([*prefix, *location])
+    if problem["type"] == "extra_forbidden":
+        for part in location[:-1]:
+            field = schema.model_fields[part].annotation
+            schema = field if isinstance(field, type) and issubclass(field, BaseModel) else schema
+        known = [*schema.model_fields]
+        hint = did_you_mean(location[-1], known) or f"; known: {', '.join(known) or 'none'}"
+        return ConfigError(f"{source}: {where}: unknown option{owner}{hint}")
+    message = problem["msg"].removeprefix("Value error, ")
+    if problem["type"] == "value_error":  # ours, and it says what it got
+        return ConfigError(": ".join(filter(None, [source, where, message])))
+    return ConfigError(f"{source}: {where}: {message}, got {problem['input']!r}")

@@ -1,0 +1,148 @@
+"""Training that goes on from a trained recommender, on its data and what has come since.
+
+Everything known stays: the pairs of the old run are trained on beside the new ones, and whoever was
+in it keeps the embedding that was learned. New users and items begin as they would in any run. What
+the old run was trained on is never held out in the new one: figures are of pairs that neither saw.
+
+Shapes: N nodes (users, then items), d channels.
+"""
+
+import logging
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from mgformer.runs.bundle import Bundle
+from mgformer.data.dataset import Dataset
+from mgformer.data.ids import Ids
+from mgformer.data.interactions import Interactions
+from mgformer.data.splits import Split
+from mgformer.errors import ConfigError, DataError
+from mgformer.models.base import TrainableModel
+
+log = logging.getLogger("mgformer")
+
+
+def check_trained(before: Bundle) -> None:
+    """Refuse to train a model further that never was trained step by step."""
+    if not before.weights:
+        raise ConfigError(
+            "the run to go on from has no weights to train further:"
+            f" {before.record.get('model')} is not trained step by step, or an old library saved it"
+        )
+
+
+def check_split(kind: str) -> None:
+    """Refuse a split by times, which are not kept of the pairs of the old run."""
+    if kind in ("last", "time"):
+        raise ConfigError(
+            f"split.kind={kind} needs times, and a trained run keeps none of its pairs;"
+            " go on from it with --set split.kind=ratio"
+        )
+
+
+def together(before: Bundle, new: Dataset) -> Dataset:
+    """Return the pairs of an old run and of new data as one dataset."""
+    if new.parts is not None:
+        raise ConfigError(
+            f"{new.name}: comes in parts, which cannot be joined with those of the old run;"
+            " give one file of interactions"
+        )
+    pairs, table = before.known.tocoo(), new.interactions
+    sides = {}
+    for side, old_ids, old, new_ids, numbers in (
+        ("user", before.users, pairs.row, table.users, table.rows),
+        ("item", before.items, pairs.col, table.items, table.indices),
+    ):
+        if old_ids.are_text != new_ids.are_text:
+            kinds = ["text" if ids.are_text else "whole numbers" for ids in (old_ids, new_ids)]
+            raise DataError(f"{side} ids are {kinds[0]} in the old run, {kinds[1]} in {new.name}")
+        sides[side] = pl.concat([old_ids.decode(old), new_ids.decode(numbers)])
+    interactions = Interactions.from_frame(pl.DataFrame(sides))
+    return Dataset(new.name, interactions, None, _names(before, new, interactions.items))
+
+
+def without_leak(split: Split, before: Bundle) -> Split:
+    """Return the split with what the old run was trained on in train: it cannot test anything."""
+    if split.history is not None:
+        raise ConfigError(
+            "split.kind = users holds out whole users, whom the old run may have been trained on;"
+            " choose another split, or leave out --from"
+        )
+    users, items = (
+        old.encode(new.values).astype(np.int64)
+        for old, new in ((before.users, split.train.users), (before.items, split.train.items))
+    )
+    width = len(before.items)
+    trained = before.train.rows.astype(np.int64) * width + before.train.indices
+    train, rest = split.train, []
+    for part in (split.valid, split.test):
+        rows, columns = users[part.rows], items[part.indices]
+        known = (rows >= 0) & (columns >= 0) & np.isin(rows * width + columns, trained)
+        train = train.union(part.subset(known))
+        rest.append(part.subset(~known))
+    return replace(split, train=train, valid=rest[0], test=rest[1])
+
+
+def _names(before: Bundle, new: Dataset, items: Ids) -> pl.Series | None:
+    """Return what items are called: as the new data says, or else as the old run did."""
+    known: dict[str | int, str] = {}
+    for ids, names in (
+        (before.items, before.item_names),
+        (new.interactions.items, new.item_names),
+    ):
+        if names is not None:
+            pairs = zip(ids.values, names, strict=True)
+            known.update({item: name for item, name in pairs if name is not None})
+    if not known:
+        return None
+    return pl.Series("name", [known.get(item) for item in items.values], dtype=pl.String)
+
+
+def adopt(model: TrainableModel, before: Bundle, users: Ids, items: Ids) -> None:
+    """Put what the old run learned into a model that has not been trained.
+
+    Tables with a row for every node are taken over row by row; other parameters as a whole, where
+    they have the same shape.
+    """
+    old_rows, new_rows = _matching(before, users, items)
+    num_old = len(before.users) + len(before.items)
+    num_new = len(users) + len(items)
+    kept = 0
+    state = model.state_dict()
+    for name, old in before.weights.items():
+        if name not in state:
+            continue
+        target: Tensor = state[name]
+        if len(old) == num_old and len(target) == num_new and old.shape[1:] == target.shape[1:]:
+            target[torch.from_numpy(new_rows)] = old[torch.from_numpy(old_rows)].to(target.dtype)
+            kept += 1
+        elif old.shape == target.shape:
+            target.copy_(old)
+            kept += 1
+    if not kept:
+        raise ConfigError(
+            "nothing of the run to go on from fits the model: train with the same model options"
+        )
+    model.load_state_dict(state)
+    log.info("went on with %d of %d users and items", len(new_rows), num_new)
+
+
+def _matching(
+    before: Bundle, users: Ids, items: Ids
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the numbers of the nodes that both know, in the old run and in the new one."""
+    old_rows, new_rows = [], []
+    for old, new, old_first, new_first in (
+        (before.users, users, 0, 0),
+        (before.items, items, len(before.users), len(users)),
+    ):
+        places = old.encode(new.values).astype(np.int64)
+        known = np.flatnonzero(places >= 0)
+        old_rows.append(places[known] + old_first)
+        new_rows.append(known + new_first)
+    return np.concatenate(old_rows), np.concatenate(new_rows)

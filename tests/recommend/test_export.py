@@ -1,0 +1,156 @@
+"""Exports hold the vectors that rank, and the fold-in gives the users that the library gives."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+
+from mgformer.data.ids import Ids
+from mgformer.errors import BundleError, ConfigError
+from mgformer.ranking.scorers import DotScorer
+from mgformer.recommend import export as export_module
+from mgformer.recommend.export import FORMS, export, model_card
+from mgformer.recommend.recommender import Recommender
+from tests.command import assert_one_line, mgformer, succeed
+
+
+@pytest.fixture(scope="module", params=["prior", "degree", "dot"])
+def recommender(request) -> Recommender:
+    return Recommender.fit(
+        "demo", "directau", score={"kind": request.param}, train={"epochs": 2}, options={"dim": 16}
+    )
+
+
+def test_vectors_with_ids_rank_as_the_library_does(recommender, tmp_path: Path):
+    user = recommender.bundle.users.values[7]
+    best = recommender.recommend([user], 5, exclude_seen=False)
+    export(recommender.bundle, "parquet", tmp_path)
+    users, items = (pl.read_parquet(tmp_path / f"{s}_vectors.parquet") for s in ("user", "item"))
+    vector = users.filter(pl.col("id") == user)["vector"][0].to_numpy()
+    scores = items["vector"].to_numpy() @ vector
+    assert items["id"].gather(np.argsort(-scores)[:5]).to_list() == best["item"].to_list()
+    assert items["name"].gather(np.argsort(-scores)[:5]).to_list() == best["name"].to_list()
+    export(recommender.bundle, "npz", tmp_path)
+    with np.load(tmp_path / "vectors.npz", allow_pickle=False) as arrays:
+        assert arrays["user_ids"].tolist() == users["id"].to_list()
+        np.testing.assert_array_equal(arrays["items"], items["vector"].to_numpy())
+
+
+def test_users_who_were_not_trained_are_solved_for(tmp_path: Path):
+    options = {"score": {"kind": "prior"}, "train": {"epochs": 2}, "options": {"dim": 16}}
+    held_out = Recommender.fit("demo", "directau", split={"kind": "users"}, **options)
+    bundle, scorer = held_out.bundle, held_out.bundle.scorer
+    strangers = np.flatnonzero(np.diff(bundle.history.indptr))
+    assert len(strangers) == 160
+    export(bundle, "npz", tmp_path)
+    with np.load(tmp_path / "vectors.npz", allow_pickle=False) as arrays:
+        for number in strangers[:5]:
+            own = bundle.items.decode(bundle.known[[int(number)]].indices).to_list()
+            vector = held_out.embed_user(own)
+            np.testing.assert_allclose(arrays["users"][number], vector, atol=1e-6)
+            assert np.abs(scorer.users[number].numpy() - vector).max() > 1e-2
+        others = np.setdiff1d(np.arange(800), strangers)
+        np.testing.assert_array_equal(arrays["users"][others], scorer.users[others].numpy())
+
+
+def test_an_index_comes_with_its_recall(recommender, tmp_path: Path):
+    import faiss
+
+    done = export(recommender.bundle, "faiss", tmp_path)
+    assert done["recall@20"] > 0.95
+    index = faiss.read_index(str(tmp_path / "items.faiss"))
+    scorer = recommender.bundle.scorer
+    _, found = index.search(scorer.users[:1].numpy(), 1)
+    assert found[0, 0] == int((scorer.items @ scorer.users[0]).argmax())
+
+
+def test_the_fold_in_runs_elsewhere(recommender, tmp_path: Path):
+    import onnxruntime
+
+    done = export(recommender.bundle, "onnx", tmp_path)
+    assert done["largest_difference"] < 1e-4
+    session = onnxruntime.InferenceSession(str(tmp_path / "fold_in.onnx"))
+    numbers = pl.read_parquet(tmp_path / "item_ids.parquet")
+    history = ["jazz-03", "jazz-04", "rock-01"]
+    asked = numbers.filter(pl.col("id").is_in(history))["number"].to_numpy()
+    (vector,) = session.run(None, {"history": asked})
+    np.testing.assert_allclose(vector, recommender.embed_user(history), atol=1e-4)
+    (one,) = session.run(None, {"history": asked[:1]})
+    np.testing.assert_allclose(one, recommender.embed_user(history[:1]), atol=1e-4)
+
+
+@pytest.mark.parametrize("fault", ["wrong", "not finite"])
+def test_a_fold_in_that_differs_is_not_written(fault, recommender, tmp_path: Path, monkeypatch):
+    if fault == "wrong":
+        monkeypatch.setattr(export_module, "CG_ROUNDS", 1)
+    else:
+        fold_in = DotScorer.fold_in
+
+        def broken(scorer: DotScorer, histories: Any) -> DotScorer:
+            return replace(scorer, users=fold_in(scorer, histories).users * torch.nan)
+
+        monkeypatch.setattr(DotScorer, "fold_in", broken)
+    with pytest.raises(BundleError, match="its users differ from the library's by"):
+        export(recommender.bundle, "onnx", tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_card_names_data_protocol_and_figures(recommender):
+    card, record = model_card(recommender.bundle), recommender.bundle.record
+    assert record["fingerprint"] in card
+    assert record["protocol"] in card
+    figures = (record[part]["ndcg@20"] for part in ("test", "popularity", "valid"))
+    assert f"| ndcg@20 | {' | '.join(f'{figure:.4f}' for figure in figures)} |" in card
+    assert "- seed: 0\n" in card
+    assert f"- epochs: {record['epochs']}\n" in card
+
+
+def test_models_without_vectors_have_a_card_only(tmp_path: Path):
+    bundle = Recommender.fit("demo", "itemknn").bundle
+    for form in FORMS.keys() - {"card"}:
+        with pytest.raises(ConfigError, match="itemknn has no vectors to export"):
+            export(bundle, form, tmp_path)
+    export(bundle, "card", tmp_path)
+    card = (tmp_path / "MODEL_CARD.md").read_text()
+    assert card.startswith("# itemknn on demo")
+    assert "epochs:" not in card
+
+
+def test_on_the_command_line(recommender, tmp_path: Path):
+    recommender.save(tmp_path / "run")
+    done = json.loads(succeed("export", tmp_path / "run", "--format", "npz", "--json"))
+    assert (Path(done["folder"]) / "vectors.npz").exists()
+    assert_one_line(mgformer("export", tmp_path / "run", "--format", "csv"), "expected one of")
+    (tmp_path / "file").write_text("")
+    for taken in (tmp_path / "file", tmp_path / "file" / "below"):
+        done = mgformer("export", tmp_path / "run", "--format", "card", "--out", taken)
+        assert_one_line(done, "is a file, expected a folder")
+    shown = succeed("similar", tmp_path / "run", "--item", "jazz-03", "-k", 2)
+    assert recommender.similar_items("jazz-03", 1)["item"][0] in shown
+    found = json.loads(
+        succeed("similar", tmp_path / "run", "--user", "amir-186", "-k", 2, "--json")
+    )
+    assert len(found["similar"]) == 2
+    assert_one_line(mgformer("similar", tmp_path / "run"), "either --item ID or --user ID")
+
+
+def test_where_nothing_is_like_an_item(tmp_path: Path):
+    Recommender.fit(([1, 1, 2], [5, 6, 7]), "itemknn", split={"valid": 0, "test": 0}).save(
+        tmp_path / "run"
+    )
+    assert succeed("similar", tmp_path / "run", "--item", 7) == "nothing is like 7\n"
+
+
+def test_ids_stay_numbers_where_they_are(tmp_path: Path):
+    rng = np.random.default_rng(0)
+    pairs = (rng.integers(0, 30, 300), rng.integers(0, 20, 300))
+    bundle = Recommender.fit(pairs, "bprmf", train={"epochs": 1}).bundle
+    assert isinstance(bundle.users, Ids)
+    export(bundle, "npz", tmp_path)
+    with np.load(tmp_path / "vectors.npz", allow_pickle=False) as arrays:
+        assert arrays["user_ids"].dtype == np.int64

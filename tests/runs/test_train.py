@@ -1,0 +1,119 @@
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mgformer.runs.bundle import Bundle
+from mgformer.runs.config import build_config, read_config
+from mgformer.data import catalog
+from mgformer.data.dataset import Dataset
+from mgformer.data.demo import demo_dataset
+from mgformer.data.interactions import Interactions
+from mgformer.errors import DataError
+from mgformer.models import MODELS
+from mgformer.runs.prepare import open_data
+from mgformer.runs.train import train, validate
+
+CONFIGS = Path(__file__).parent.parent / "configs"
+
+
+def run(name: str = "ease", seed: int = 0, **sections: object) -> Bundle:
+    return train(build_config({"model": {"name": name}, "seed": seed, **sections}))
+
+
+@pytest.mark.parametrize("name", sorted(MODELS))
+def test_same_seed_same_record(name: str) -> None:
+    one, two = (run(name, train={"epochs": 2}) for _ in range(2))
+    for part in ("valid", "test", "groups"):
+        assert one.record[part] == two.record[part]
+    assert one.per_user is not None
+    assert one.per_user.equals(two.per_user)
+
+
+@pytest.mark.parametrize("split", [{}, {"kind": "users"}, {"refit": True}, {"test": 0}])
+def test_every_record_has_the_floor_of_its_split(split: dict[str, object]) -> None:
+    record, floor = (run(name, split=split).record for name in ("ease", "popularity"))
+    assert record["popularity"] == floor["test"]
+    assert bool(record["popularity"]) == bool(record["test"])
+
+
+def test_the_split_depends_on_the_seed_and_not_on_the_model() -> None:
+    one, other_model, other_seed = run("ease"), run("gfcf"), run("ease", seed=1)
+    np.testing.assert_array_equal(one.test.indices, other_model.test.indices)
+    assert one.test.indices.tolist() != other_seed.test.indices.tolist()
+
+
+def test_a_model_never_sees_what_is_held_out() -> None:
+    """Changing held-out pairs, and nothing else, leaves the trained model as it was."""
+    dataset = demo_dataset()
+    config = build_config({"model": {"name": "gfcf"}, "split": {"kind": "given"}})
+    first = train(build_config({"model": {"name": "gfcf"}}))
+    parts = {"train": first.train, "valid": first.valid, "test": first.test}
+    fewer = {**parts, "test": first.test.subset(np.arange(len(first.test)) % 2 == 0)}
+    bundles = [train(config, Dataset("demo", dataset.interactions, p)) for p in (parts, fewer)]
+    weights = [bundle.scorer.right for bundle in bundles]  # type: ignore[attr-defined]
+    np.testing.assert_array_equal(weights[0], weights[1])
+    assert bundles[0].record["test"] != bundles[1].record["test"]
+
+
+def test_per_user_values_average_to_the_metrics() -> None:
+    bundle = run("itemknn")
+    assert bundle.per_user is not None
+    for name in ("recall@20", "ndcg@10", "map@50"):
+        assert bundle.per_user[name].mean() == pytest.approx(bundle.record["test"][name])
+
+
+@pytest.mark.parametrize("name", ["gfcf", "directau"])
+def test_validation_alone_finds_what_a_run_records(name: str) -> None:
+    config = build_config({"model": {"name": name}, "train": {"epochs": 3, "patience": 1}})
+    split = open_data(config).split
+    blind = replace(split, test=split.test.subset(np.zeros(len(split.test), dtype=bool)))
+    epochs: list[int] = []
+    found = validate(config, blind, write=lambda entry: epochs.append(entry["epoch"]))
+    record = train(config).record
+    assert found.figures == {n: record["valid"][n] for n in ("ndcg@20", "recall@20")}
+    assert found.epochs == record["epochs"]
+    assert epochs == list(range(1, len(epochs) + 1))
+    assert len(epochs) >= record["epochs"]
+
+
+def test_who_follows_the_epochs_can_end_the_training() -> None:
+    config = build_config({"model": {"name": "bprmf"}, "train": {"epochs": 50}})
+    seen = []
+
+    def stop_at_two(entry: dict[str, float]) -> None:
+        seen.append(entry["ndcg@20"])
+        if len(seen) == 2:
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        validate(config, open_data(config).split, write=stop_at_two)
+    assert len(seen) == 2
+
+
+def test_data_without_anything_to_hold_out_still_trains() -> None:
+    pairs = Interactions.from_arrays(["a", "b", "c"], ["x", "y", "x"])
+    bundle = train(build_config({"model": {"name": "itemknn"}}), Dataset("tiny", pairs))
+    assert bundle.record["test"] == {}
+    assert bundle.per_user is None
+
+
+def test_nothing_to_train_on() -> None:
+    pairs = Interactions.from_arrays(["a"], ["x"])
+    empty = Dataset("empty", pairs.subset(np.array([False])))
+    with pytest.raises(DataError, match="empty: no pairs are left to train on"):
+        train(build_config({}), empty)
+
+
+@pytest.mark.realdata
+@pytest.mark.parametrize("dataset", ["gowalla", "yelp2018"])
+def test_popularity_on_the_lightgcn_split_gives_the_known_figures(dataset: str) -> None:
+    if not catalog.is_present(dataset):
+        pytest.skip(f"{dataset} is not in {catalog.data_home()}")
+    path = CONFIGS / dataset / "popularity.toml"
+    recall, ndcg = map(float, re.findall(r"@20 ([\d.]+\d)", path.read_text()))
+    record = train(build_config(read_config(path))).record
+    assert record["test"]["recall@20"] == pytest.approx(recall, abs=5e-5)
+    assert record["test"]["ndcg@20"] == pytest.approx(ndcg, abs=5e-5)

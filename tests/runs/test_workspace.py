@@ -1,0 +1,212 @@
+"""The folder of an unfinished run: its log, and which run it may go on as."""
+
+import json
+import logging
+import sys
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from mgformer.runs.config import build_config
+from mgformer.errors import ConfigError
+from mgformer.training.checkpoint import NAME, Checkpoint, load_checkpoint
+from mgformer.runs.workspace import Workspace
+
+
+def config_of(**sections):
+    return build_config({"model": {"name": "mgformer"}, **sections}).to_mapping()
+
+
+def entries(*epochs):
+    return [{"epoch": epoch, "loss": 1 / epoch, "seconds": 0.5} for epoch in epochs]
+
+
+def logged(folder):
+    lines = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+    assert all(line.pop("stage") == "select" for line in lines)
+    return lines
+
+
+def interrupted(
+    folder, epochs=2, written=3, fingerprint="data", stage="select", results=None, **given
+):
+    """Leave behind what a run does that is stopped some epochs after its last checkpoint."""
+    workspace = Workspace(folder, config_of(**given), resume=False)
+    workspace.opened(fingerprint)
+    workspace.stage, workspace.results = stage, results or {}
+    hooks = workspace.hooks()
+    for number, entry in enumerate(entries(*range(1, written + 1)), start=1):
+        hooks["write"](entry)
+        if number == epochs:
+            state = {"epochs": epochs, "history": entries(*range(1, epochs + 1))}
+            hooks["save"](Checkpoint(state, {"w": torch.arange(epochs)}))
+
+
+def test_an_epoch_is_a_line_of_json_as_soon_as_it_ends(tmp_path):
+    folder = tmp_path / "not" / "yet"
+    workspace = Workspace(folder, config_of(), resume=False)
+    workspace.opened("data")
+    assert logged(folder) == []
+    for entry in entries(1, 2):
+        workspace.hooks()["write"](entry)
+        assert logged(folder)[-1] == entry
+    workspace.close()
+    assert logged(folder) == entries(1, 2)
+    assert workspace.hooks()["start"] is None
+
+
+def test_going_on_rewrites_the_log_up_to_the_checkpoint(tmp_path):
+    """Epochs after the checkpoint are trained again, and stand there once."""
+    interrupted(tmp_path, epochs=2, written=4)
+    assert logged(tmp_path) == entries(1, 2, 3, 4)
+    workspace = Workspace(tmp_path, config_of(), resume=True)
+    workspace.opened("data")
+    assert logged(tmp_path) == entries(1, 2)
+    hooks = workspace.hooks()
+    assert hooks["start"].state["epochs"] == 2
+    assert torch.equal(hooks["start"].tensors["w"], torch.arange(2))
+    for entry in entries(3, 4):
+        hooks["write"](entry)
+    assert logged(tmp_path) == entries(1, 2, 3, 4)
+
+
+def test_a_checkpoint_is_of_a_stage_and_carries_the_results_before_it(tmp_path):
+    results = {"valid": {"ndcg@20": 0.1 + 0.2}, "choice": {"epochs": 3, "gamma": 0.25}}
+    interrupted(tmp_path, stage="refit", results=results)
+    workspace = Workspace(tmp_path, config_of(), resume=True)
+    workspace.opened("data")
+    assert workspace.results == results
+    assert workspace.hooks()["start"] is None  # the stage before this one
+    workspace.stage = "refit"
+    assert workspace.hooks()["start"].state["epochs"] == 2
+
+
+def test_the_stage_after_that_of_the_checkpoint_starts_at_its_beginning(tmp_path):
+    interrupted(tmp_path)
+    workspace = Workspace(tmp_path, config_of(), resume=True)
+    assert workspace.results == {}
+    workspace.stage = "refit"
+    assert workspace.hooks()["start"] is None
+
+
+@pytest.mark.parametrize(
+    ("sections", "difference"),
+    [
+        ({"seed": 1}, "seed was 0, now 1"),
+        ({"train": {"lr": 0.5}}, "train.lr was 0.002, now 0.5"),
+        ({"train": {"lr": 0.5}, "seed": 1}, "seed was 0, now 1"),
+        ({"model": {"name": "mgformer", "dim": 7}}, "model.dim was 128, now 7"),
+        (
+            {"model": {"name": "mgformer", "neighbor_rank": 7}},
+            "model.neighbor_rank was None, now 7",
+        ),
+        ({"model": {"name": "ease"}}, "model.active_landmarks was 8, now None"),
+        ({"dataset": "mine.csv"}, "dataset was 'demo', now 'mine.csv'"),
+    ],
+)
+def test_other_options_are_refused_by_name(tmp_path, sections, difference):
+    interrupted(tmp_path)
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(ConfigError) as caught:
+        Workspace(tmp_path, config_of(**sections), resume=True)
+    assert str(caught.value) == (
+        f"{tmp_path}: the unfinished run there has other options ({difference});"
+        " give the same ones, delete it, or choose another --out"
+    )
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_other_data_are_refused(tmp_path):
+    interrupted(tmp_path, fingerprint="800x400-1")
+    workspace = Workspace(tmp_path, config_of(), resume=True)
+    with pytest.raises(ConfigError) as caught:
+        workspace.opened("800x400-2")
+    assert str(caught.value) == (
+        f"{tmp_path}: the unfinished run there is on data 800x400-1, and these are 800x400-2;"
+        " give the same data, or choose another --out"
+    )
+    workspace.opened("800x400-1")
+
+
+def test_starting_over_warns_and_begins_anew(tmp_path, caplog):
+    interrupted(tmp_path)
+    with caplog.at_level(logging.INFO, "mgformer"):
+        workspace = Workspace(tmp_path, config_of(seed=1), resume=False)
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING
+    assert record.getMessage() == (
+        f"{tmp_path}: starting over; --resume goes on with what is there"
+    )
+    workspace.opened("other data")
+    assert workspace.hooks()["start"] is None
+    assert logged(tmp_path) == []
+    assert load_checkpoint(tmp_path) is not None  # until there is something in its place
+    workspace.hooks()["write"](*entries(1))
+    assert load_checkpoint(tmp_path) is None
+
+
+def test_nothing_to_go_on_from_is_said_and_no_fault(tmp_path, caplog):
+    with caplog.at_level(logging.INFO, "mgformer"):
+        workspace = Workspace(tmp_path, config_of(), resume=True)
+        workspace.opened("data")
+    (record,) = caplog.records
+    assert record.levelno == logging.INFO
+    assert "no checkpoint; starting from the beginning" in record.getMessage()
+    assert workspace.hooks()["start"] is None
+
+
+def test_a_fresh_folder_says_nothing(tmp_path, caplog):
+    with caplog.at_level(logging.DEBUG, "mgformer"):
+        Workspace(tmp_path, config_of(), resume=False)
+    assert not caplog.records
+
+
+def test_a_checkpoint_tells_which_run_it_is_of(tmp_path):
+    interrupted(tmp_path, fingerprint="800x400-1", stage="refit", results={"choice": 3})
+    state = load_checkpoint(tmp_path).state
+    assert state["config"] == config_of()
+    assert (state["fingerprint"], state["stage"]) == ("800x400-1", "refit")
+    assert state["results"] == {"choice": 3}
+    assert {path.name for path in tmp_path.iterdir()} == {NAME, "log.jsonl"}
+
+
+def test_tensorboard_that_is_not_installed(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    with pytest.raises(ConfigError) as caught:
+        Workspace(tmp_path, config_of(train={"tensorboard": True}), resume=False).opened("data")
+    assert str(caught.value) == (
+        "train.tensorboard: the package tensorboard is not installed;"
+        " pip install 'mgformer[tensorboard]'"
+    )
+    # And it is not looked for unless asked for.
+    Workspace(tmp_path, config_of(), resume=False).opened("data")
+
+
+def test_tensorboard_is_given_the_figures_and_forgets_what_is_trained_again(tmp_path, monkeypatch):
+    told = []
+
+    class Writer:
+        def __init__(self, folder, purge_step):
+            told.append((folder, purge_step))
+
+        def add_scalar(self, tag, value, step):
+            told.append((tag, value, step))
+
+        def close(self):
+            told.append("closed")
+
+    monkeypatch.setitem(
+        sys.modules, "torch.utils.tensorboard", SimpleNamespace(SummaryWriter=Writer)
+    )
+    interrupted(tmp_path, epochs=2, written=3, train={"tensorboard": True})
+    place = str(tmp_path / "tensorboard")
+    assert told[:3] == [(place, 1), ("select/loss", 1.0, 1), ("select/seconds", 0.5, 1)]
+    told.clear()
+    workspace = Workspace(tmp_path, config_of(train={"tensorboard": True}), resume=True)
+    workspace.opened("data")
+    workspace.hooks()["write"]({"epoch": 3, "loss": 0.25, "ndcg@20": 0.5})
+    workspace.close()
+    assert told == [
+        (place, 3), ("select/loss", 0.25, 3), ("select/ndcg@20", 0.5, 3), "closed",
+    ]  # fmt: skip
