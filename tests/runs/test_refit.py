@@ -19,7 +19,7 @@ from mgformer.recommend.recommender import Recommender
 from mgformer.runs.refit import refit
 from mgformer.training.log import read_journal
 from tests.command import assert_one_line, mgformer, succeed
-from tests.test_resume import TINY, described, interrupted
+from tests.runs.test_resume import TINY, described, interrupted
 
 SHORT = {"train": {"epochs": 4, "evaluate_every": 2}, "evaluation": {"ks": [20]}}
 
