@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mgformer.experiments.reproduce import plan, write
-from mgformer.experiments.runs import Run
 from mgformer.experiments.tables import NOTHING, Table, p_shown, paired_tests
+from mgformer.runs.folder import Run
 
 ROOT = Path(__file__).parent.parent
 DATASETS = ("amazon-beauty", "yelp2018", "gowalla", "alibaba")

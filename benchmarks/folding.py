@@ -22,9 +22,9 @@ from mgformer.cli.console import working
 from mgformer.data.catalog import open_dataset
 from mgformer.data.dataset import Dataset
 from mgformer.data.splits import split_dataset
-from mgformer.experiments.runs import Run, check_config, ensure, find
 from mgformer.experiments.tables import Table
 from mgformer.runs.config import RunConfig, build_config, read_config
+from mgformer.runs.folder import Run, check_config, ensure_run, find_run
 
 HELD_OUT = {"kind": "users", "valid": 0.1, "test": 0.1, "history": 0.5}
 FLOOR = "popularity"
@@ -68,17 +68,17 @@ def train_both(name: str, folder: Path, epochs: int | None) -> None:
     """Train a preset without the users held out, and with the items they are known by."""
     configs = configs_of(name, epochs)
     folded = configs["folded"]
-    ensure(folded, folder / "folded")
+    ensure_run(folded, folder / "folded")
     whole = open_dataset(folded.dataset, folded.data)
-    ensure(configs["trained"], folder / "trained", with_histories(whole, folded))
+    ensure_run(configs["trained"], folder / "trained", with_histories(whole, folded))
 
 
 def found(name: str, folder: Path) -> dict[str, Run]:
     """Return those runs of a preset that are there; refuse what has other options by now."""
-    runs = {part: run for part in ("folded", "trained") if (run := find(folder / part))}
+    runs = {part: run for part in ("folded", "trained") if (run := find_run(folder / part))}
     for part, run in runs.items():
-        wanted = configs_of(name, run.record["config"]["train"]["epochs"])[part]
-        check_config(run.folder, run.record["config"], wanted)
+        wanted = configs_of(name, run.record.config["train"]["epochs"])[part]
+        check_config(run.folder, run.record.config, wanted)
     return runs
 
 
@@ -96,7 +96,7 @@ def table(runs: Path, before: str) -> str:
     rows = parsed(before, len(HEAD))
     for place in sorted(runs.glob("*/*")):
         name = f"{place.parent.name}/{place.name}"
-        both, floor = found(name, place), find(place.parent / FLOOR / "folded")
+        both, floor = found(name, place), find_run(place.parent / FLOOR / "folded")
         if len(both) < 2 or floor is None or place.name == FLOOR:
             continue
         folded, trained = both["folded"], both["trained"]
@@ -109,14 +109,14 @@ def table(runs: Path, before: str) -> str:
             f"{ratios[0]:.3f} / {ratios[1]:.3f}",
             figures(floor),
             f"{kept_epochs(folded)} and {kept_epochs(trained)}",
-            f"{record['fingerprint']}, seed {record['seed']}, {record['commit']}",
+            f"{record.fingerprint}, seed {record.seed}, {record.commit}",
         ]
     lines = [rows[name] for name in sorted(rows) if "/" in name]
     return Table(HEAD, lines).markdown()
 
 
 def figure(run: Run, metric: str) -> float:
-    return run.record["test"][metric]
+    return run.record.test[metric]
 
 
 def figures(run: Run) -> str:
@@ -124,7 +124,7 @@ def figures(run: Run) -> str:
 
 
 def kept_epochs(run: Run) -> str:
-    return str(run.record["epochs"] or "–")
+    return str(run.record.epochs or "–")
 
 
 if __name__ == "__main__":

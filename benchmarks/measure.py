@@ -15,7 +15,7 @@ import polars as pl
 import torch
 
 from benchmarks.documents import ROOT, write_block
-from mgformer.runs.train import commit
+from mgformer.runs.record import commit_of_code
 
 
 def peak_memory_mb(task: Callable[[], object]) -> float:
@@ -85,5 +85,5 @@ def report(
     print(json.dumps({"benchmark": name, **figures, "machine": machine()}))
     if document:
         lines = ["| | |", "|---|---|", *(f"| {label} | {value} |" for label, value in rows)]
-        text = "\n".join([*lines, "", f"{machine_line()}, commit {commit()}.", ""])
+        text = "\n".join([*lines, "", f"{machine_line()}, commit {commit_of_code()}.", ""])
         write_block(ROOT / "docs" / "performance.md", name, text)

@@ -16,10 +16,10 @@ from typing import Any
 
 from benchmarks.documents import ROOT, parsed, read_block, write_block
 from mgformer.cli.console import working
-from mgformer.experiments.runs import Run, check_config, ensure, find
+from mgformer.ranking.metrics import SELECTION_METRIC
 from mgformer.runs.config import build_config, read_config
-from mgformer.training.log import read_journal
-from mgformer.training.loop import SELECTED_BY
+from mgformer.runs.folder import Run, check_config, ensure_run, find_run
+from mgformer.training.log import read_log
 
 # Recall@20, NDCG@20, and who says so. LightGCN split:
 PUBLISHED = {
@@ -80,11 +80,13 @@ def main() -> None:
         for seed in options.seeds:
             config = build_config({**read_config(presets[name]), "seed": seed})
             with working():
-                ensure(config, options.runs / name / f"seed-{seed}")
+                ensure_run(config, options.runs / name / f"seed-{seed}")
     if options.only:
         return
     found = {name: runs_of(path, options.runs / name) for name, path in presets.items()}
-    known = {name: [run.record for run in runs] for name, runs in found.items() if runs}
+    known = {
+        name: [run.record.to_mapping() for run in runs] for name, runs in found.items() if runs
+    }
     results = ROOT / "docs" / "results.md"
     before = read_block(results, "presets")
     parts = (
@@ -100,10 +102,10 @@ def main() -> None:
 
 def runs_of(preset: Path, folder: Path) -> list[Run]:
     """Return the runs of a preset that are there, which must have been made with it."""
-    runs = [run for path in sorted(folder.glob("seed-*")) if (run := find(path))]
+    runs = [run for path in sorted(folder.glob("seed-*")) if (run := find_run(path))]
     for run in runs:
-        wanted = build_config({**read_config(preset), "seed": run.record["seed"]})
-        check_config(run.folder, run.record["config"], wanted)
+        wanted = build_config({**read_config(preset), "seed": run.record.seed})
+        check_config(run.folder, run.record.config, wanted)
     return runs
 
 
@@ -181,9 +183,9 @@ def curves(runs: Mapping[str, list[Run]]) -> dict[str, str]:
     """Return how validation went, of runs on splits as given, which two cores do not finish."""
     lines = {}
     for name, (run, *_) in ((name, own) for name, own in runs.items() if own):
-        entries = [entry for entry in read_journal(run.folder) if SELECTED_BY in entry]
-        if entries and run.record["config"]["split"]["kind"] == "given":
-            values = " ".join(f"{entry[SELECTED_BY]:.4f}" for entry in entries)
+        entries = [entry for entry in read_log(run.folder) if SELECTION_METRIC in entry]
+        if entries and run.record.config["split"]["kind"] == "given":
+            values = " ".join(f"{entry[SELECTION_METRIC]:.4f}" for entry in entries)
             lines[name] = f"- {name}, {run.seconds_per_epoch:.0f} s an epoch: {values}"
     return lines
 

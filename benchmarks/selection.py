@@ -15,15 +15,17 @@ from statistics import fmean
 
 from benchmarks.documents import ROOT, write_block
 from mgformer.cli.console import working
+from mgformer.data.splits import Split
 from mgformer.experiments.presets import FOLDER as PRESETS
-from mgformer.experiments.runs import check_config
-from mgformer.ranking.evaluation import EvaluationConfig
+from mgformer.files import write_text
+from mgformer.ranking.evaluation import EvaluationConfig, evaluate_part
 from mgformer.ranking.scorers import Scorer
-from mgformer.runs.bundle import write_whole
+from mgformer.ranking.selection import Validator
 from mgformer.runs.config import RunConfig, build_config, read_config
-from mgformer.runs.fit import Among, fit
-from mgformer.runs.prepare import open_data, streams_of
-from mgformer.runs.train import commit, evaluate_part
+from mgformer.runs.fit import fit
+from mgformer.runs.folder import check_config
+from mgformer.runs.prepare import prepare, streams_of
+from mgformer.runs.record import commit_of_code
 
 METRIC = "ndcg@20"
 AT_20 = EvaluationConfig(ks=(20,))
@@ -46,25 +48,32 @@ def main() -> None:
             with working():
                 figures = both_choices(config)
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(path, json.dumps(figures))
+            write_text(path, json.dumps(figures))
     if not options.only:
         write_block(ROOT / "docs" / "protocol.md", "selection", table(options.runs))
 
 
 def both_choices(config: RunConfig) -> dict[str, object]:
     """Train once; return the test figure that each way of choosing leads to."""
-    dataset, split, prepare = open_data(config)
+    dataset, split, before = prepare(config)
     seen: list[tuple[float, float]] = []
 
-    def measure(scorer: Scorer, among: Among) -> dict[str, float] | None:
-        valid, test = (evaluate_part(scorer, split, part, AT_20) for part in ("valid", "test"))
-        assert valid is not None
-        assert test is not None
-        seen.append((valid.means[METRIC], test.means[METRIC]))
-        return {name: valid.means[name] for name in (METRIC, "recall@20")}
+    class Watched(Validator):
+        def measure(self, scorer: Scorer, split: Split | None = None) -> dict[str, float]:
+            test = evaluate_part(scorer, self.split, "test", AT_20)
+            assert test is not None
+            figures = super().measure(scorer)
+            seen.append((figures[METRIC], test.means[METRIC]))
+            return figures
 
-    rng = streams_of(config.seed).select
-    fit(config, split.train, rng, measure=measure, prepare=prepare)
+    validator = Watched(
+        split,
+        config.score_kinds,
+        config.score,
+        num_users=0,
+        memory_mb=config.evaluation.memory_mb,
+    )
+    fit(config, split.train, streams_of(config.seed).select, validator=validator, before=before)
     return {
         "on_validation": max(seen)[1],
         "on_test": max(test for _, test in seen),
@@ -72,7 +81,7 @@ def both_choices(config: RunConfig) -> dict[str, object]:
         "fingerprint": dataset.fingerprint,
         "seed": config.seed,
         "config": config.to_mapping(),
-        "commit": commit(),
+        "commit": commit_of_code(),
     }
 
 

@@ -11,6 +11,7 @@ from mgformer.data.ids import Ids
 from mgformer.data.interactions import Interactions
 from mgformer.ranking.scorers import DotScorer
 from mgformer.runs.bundle import Bundle
+from mgformer.runs.record import Record
 
 YELP2018 = {"num_users": 31_668, "num_items": 38_048, "num_pairs": 1_561_406}
 
@@ -35,6 +36,16 @@ def synthetic_bundle(
         torch.from_numpy(rng.standard_normal((count, dim), dtype=np.float32))
         for count in (num_users, num_items)
     ]
-    record = {"model": "synthetic", "seed": seed}
+    record = Record(
+        model="synthetic", dataset="synthetic", fingerprint="", protocol="", seed=seed, config={}
+    )
     scorer = DotScorer(vectors[0], vectors[1])
-    return Bundle(scorer, train, valid, test, None, None, record)
+    return Bundle(
+        scorer=scorer,
+        train=train,
+        valid=valid,
+        test=test,
+        history=None,
+        item_names=None,
+        record=record,
+    )

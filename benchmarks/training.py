@@ -24,12 +24,12 @@ from mgformer.data.ids import Ids
 from mgformer.data.interactions import Interactions
 from mgformer.data.sampling import num_batches
 from mgformer.experiments.reproduce import plan
-from mgformer.experiments.runs import Run
 from mgformer.experiments.timing import interleaved, median_ratio, stepper
 from mgformer.experiments.variants import ALL_KEYS, AS_IT_IS
+from mgformer.ranking.metrics import SELECTION_METRIC
 from mgformer.runs.config import build_config, read_config, with_settings
-from mgformer.runs.prepare import open_data
-from mgformer.training.loop import SELECTED_BY
+from mgformer.runs.folder import Run
+from mgformer.runs.prepare import prepare
 from mgformer.training.memory import keep_freed_memory, use_large_pages
 
 OURS, THEIRS = "MGFormer", "DirectAU-LightGCN"
@@ -69,7 +69,7 @@ def epochs_of(dataset: str, options: argparse.Namespace) -> None:
         }
     )
     exact = build_config(with_settings(preset, ALL_KEYS))
-    split = open_data(ours).split
+    split = prepare(ours).split
     began = time.perf_counter()
     our_steps = stepper(ours, split.train, steps)
     preparing = time.perf_counter() - began
@@ -115,16 +115,13 @@ def runs_of_both(folder: Path) -> list[tuple[Run, Run]]:
 
 def of_same_seeds(ours: list[Run], theirs: list[Run]) -> list[tuple[Run, Run]]:
     return [
-        (mine, other)
-        for mine in ours
-        for other in theirs
-        if mine.record["seed"] == other.record["seed"]
+        (mine, other) for mine in ours for other in theirs if mine.record.seed == other.record.seed
     ]
 
 
 def validation_share(pairs: list[tuple[Run, Run]]) -> float:
     """Return what MGFormer's validation took, the search for scores in it, to what training did."""
-    entries = [entry for run, _ in pairs for entry in run.journal]
+    entries = [entry for run, _ in pairs for entry in run.log]
     validating = sum(entry.get("validation_seconds", 0.0) for entry in entries)
     return float(validating / sum(entry["seconds"] for entry in entries))
 
@@ -138,12 +135,12 @@ def epochs_to_best(pairs: list[tuple[Run, Run]]) -> dict[str, tuple[float, float
         return {}
     found = {
         "to the best validation NDCG@20": (
-            fmean(mine.record["epochs"] for mine, _ in pairs),
-            fmean(other.record["epochs"] for _, other in pairs),
+            fmean(mine.record.epochs for mine, _ in pairs),
+            fmean(other.record.epochs for _, other in pairs),
         )
     }
     reached = [
-        (epoch, other.record["epochs"])
+        (epoch, other.record.epochs)
         for mine, other in pairs
         if (epoch := first_reaching(mine, max(curve(other).values()))) is not None
     ]
@@ -162,7 +159,7 @@ def quality_of(folder: Path) -> dict[str, float]:
         pairs = of_same_seeds(found.get(AS_IT_IS, []), found.get(name, []))
         if pairs:
             mine, other = (
-                fmean(run.record["valid"][SELECTED_BY] for run in side)
+                fmean(run.record.valid[SELECTION_METRIC] for run in side)
                 for side in zip(*pairs, strict=True)
             )
             ratios[f"validation NDCG@20 ÷ that with {name}, {len(pairs)} seeds"] = mine / other
@@ -171,7 +168,9 @@ def quality_of(folder: Path) -> dict[str, float]:
 
 def curve(run: Run) -> dict[int, float]:
     """Return the validation NDCG@20 of the epochs that were validated."""
-    return {entry["epoch"]: entry[SELECTED_BY] for entry in run.journal if SELECTED_BY in entry}
+    return {
+        entry["epoch"]: entry[SELECTION_METRIC] for entry in run.log if SELECTION_METRIC in entry
+    }
 
 
 def first_reaching(run: Run, value: float) -> int | None:

@@ -57,7 +57,7 @@ def test_a_bundle_moves_into_a_folder_in_service_as_documented(tmp_path: Path) -
     ]
     commands = commands.replace("/mnt/trained", str(tmp_path / "trained"))
     subprocess.run(["sh", "-ec", commands], cwd=tmp_path, check=True)
-    assert Recommender.load(tmp_path / "runs/mine").bundle.record["model"] == "popularity"
+    assert Recommender.load(tmp_path / "runs/mine").bundle.record.model == "popularity"
 
 
 def test_exports_are_used_as_documented(

@@ -57,7 +57,7 @@ def test_the_default_place_is_named_after_the_run(
         "user,item\n" + "\n".join(f"u{n % 7},i{n % 11}" for n in range(77))
     )
     succeed("train", "mine.csv", "--model", "itemknn")
-    assert load_bundle(tmp_path / "runs" / "mine-itemknn").record["dataset"] == "mine"
+    assert load_bundle(tmp_path / "runs" / "mine-itemknn").record.dataset == "mine"
 
 
 def test_recommend_shows_names_and_what_was_liked(run: Path) -> None:

@@ -40,7 +40,7 @@ def test_figures_are_those_of_train(found: Comparison, table: Path) -> None:
             training = {"epochs": 3, "batch_size": 256}
             raw = {"dataset": str(table), "seed": seed, "model": {"name": name}, "train": training}
             record = train(build_config(raw)).record
-            assert run.record["seed"] == seed
+            assert run.record.seed == seed
             for part in ("valid", "test", "protocol", "fingerprint", "epochs"):
                 assert run.record[part] == record[part], (name, seed, part)
 
@@ -48,9 +48,7 @@ def test_figures_are_those_of_train(found: Comparison, table: Path) -> None:
 def test_the_best_on_validation_comes_first_and_the_others_are_tested_against_it(
     found: Comparison, folder: Path
 ) -> None:
-    means = [
-        sum(run.record["valid"]["ndcg@20"] for run in runs) / 2 for runs in found.runs.values()
-    ]
+    means = [sum(run.record.valid["ndcg@20"] for run in runs) / 2 for runs in found.runs.values()]
     assert means == sorted(means, reverse=True)
     assert found.best == "ease"
     assert set(found.tests) == {"bprmf", "popularity"}
@@ -105,7 +103,7 @@ def test_it_goes_on_where_it_stopped(found: Comparison, table: Path, folder: Pat
     ]
     for result in results:
         run = found.runs[result["name"]][result["seed"]]
-        assert result["test"] == run.record["test"]
+        assert result["test"] == run.record.test
         assert result["run"] == str(run.folder)
         assert result["seconds_to_best"] >= 0
         assert (result["seconds_per_epoch"] is None) == (result["name"] != "bprmf")

@@ -17,9 +17,9 @@ import pytest
 
 from mgformer.experiments.report import write_report
 from mgformer.experiments.report.measured import as_toml
-from mgformer.experiments.runs import PER_USER, RECORD
 from mgformer.runs.bundle import load_bundle, save_bundle
 from mgformer.runs.config import build_config
+from mgformer.runs.folder import PER_USER, RECORD
 from tests.command import assert_one_line, mgformer, succeed
 
 OWNED = "</script><script>document.title='owned'</script><img src=x onerror=alert(1)>"
@@ -131,7 +131,7 @@ def test_a_run_is_reported_with_what_it_recorded(run: Path, report: Path) -> Non
 
 
 def test_the_config_in_a_report_makes_the_run_again(run: Path) -> None:
-    described = load_bundle(run).record["config"]
+    described = load_bundle(run).record.config
     assert build_config(tomllib.loads(as_toml(described))) == build_config(described)
 
 

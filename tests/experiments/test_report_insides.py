@@ -221,8 +221,8 @@ def test_groups_never_reach_more_than_is_held_out_of_them() -> None:
     reach = shown.within_reach(bundle)
     assert sum(reach.values()) == pytest.approx(1)
     for name, most in reach.items():
-        assert bundle.record["groups"][name]["recall@50"] == pytest.approx(most)  # all items ranked
-        assert bundle.record["groups"][name]["recall@10"] <= most
+        assert bundle.record.groups[name]["recall@50"] == pytest.approx(most)  # all items ranked
+        assert bundle.record.groups[name]["recall@10"] <= most
 
 
 def test_the_plane_is_that_of_a_singular_value_decomposition(rng: np.random.Generator) -> None:

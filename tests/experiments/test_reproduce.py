@@ -102,7 +102,7 @@ def test_runs_are_shared_and_not_repeated(reproduced):
     again = plan.run_all(rows, [0, 1], out)
     assert path.stat().st_mtime_ns == before
     assert [run.record for run in again["puresvd"]] == [run.record for run in runs["puresvd"]]
-    assert [run.record["seed"] for run in runs["itemknn"]] == [0, 1]
+    assert [run.record.seed for run in runs["itemknn"]] == [0, 1]
 
 
 def test_the_table_states_means_ratios_and_p_values(reproduced):
@@ -115,7 +115,7 @@ def test_the_table_states_means_ratios_and_p_values(reproduced):
     ]
     table = write.quality_table(rows, runs)
     cells = {row[0]: dict(zip(table.columns, row, strict=True)) for row in table.rows}
-    own = [run.record["test"] for run in runs["puresvd"]]
+    own = [run.record.test for run in runs["puresvd"]]
     recall, ndcg = (sum(r[f"{m}@20"] for r in own) / 2 for m in ("recall", "ndcg"))
     assert cells["puresvd"]["Recall@20"].startswith(f"{recall:.4f} ± ")
     assert cells["puresvd"]["ratio"] == f"{recall / 0.5:.3f} / {ndcg / 0.25:.3f}"
@@ -130,7 +130,7 @@ def test_the_table_states_means_ratios_and_p_values(reproduced):
 def test_groups_are_those_of_the_records(reproduced):
     _, runs, _ = reproduced
     table = write.group_table(runs)
-    groups = [run.record["groups"]["unpopular"]["recall@20"] for run in runs["itemknn"]]
+    groups = [run.record.groups["unpopular"]["recall@20"] for run in runs["itemknn"]]
     cells = {row[0]: row[1:] for row in table.rows}
     assert cells["itemknn"][0].startswith(f"{sum(groups) / 2:.4f}")
     ET.fromstring(write.group_chart("demo", runs))

@@ -7,8 +7,8 @@ import pytest
 
 from mgformer.data.catalog import open_dataset
 from mgformer.errors import BundleError, ConfigError
-from mgformer.experiments.runs import Run, ensure, find
 from mgformer.runs.config import RunConfig, build_config
+from mgformer.runs.folder import Run, ensure_run, find
 from mgformer.runs.train import train
 
 
@@ -21,16 +21,16 @@ def described(table: Path, model: str = "bprmf", **options: object) -> RunConfig
 
 @pytest.fixture(scope="module")
 def run(table: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return ensure(described(table, dim=8), tmp_path_factory.mktemp("runs") / "bprmf")
+    return ensure_run(described(table, dim=8), tmp_path_factory.mktemp("runs") / "bprmf")
 
 
 def test_a_run_is_what_training_gives_and_is_not_repeated(run: Run, table: Path) -> None:
     bundle = train(described(table, dim=8))
-    assert run.record["test"] == bundle.record["test"]
+    assert run.record.test == bundle.record.test
     assert bundle.per_user is not None
     assert run.per_user.equals(bundle.per_user)
     before = {path: path.stat().st_mtime_ns for path in run.folder.iterdir()}
-    assert ensure(described(table, dim=8), run.folder) == run
+    assert ensure_run(described(table, dim=8), run.folder) == run
     assert {path: path.stat().st_mtime_ns for path in run.folder.iterdir()} == before
     assert find(run.folder / "elsewhere") is None
 
@@ -40,42 +40,42 @@ def test_times_are_those_of_the_log(run: Run) -> None:
     entries = [json.loads(line) for line in lines]
     seconds = [entry["seconds"] for entry in entries]
     assert min(seconds) <= (run.seconds_per_epoch or 0) <= max(seconds)
-    after = entries[run.record["epochs"] :]
+    after = entries[run.record.epochs :]
     spent = sum(entry["seconds"] + entry["validation_seconds"] for entry in after)
-    assert run.seconds_to_best == pytest.approx(run.record["seconds"]["train"] - spent)
-    assert run.seconds_to_best > sum(seconds[: run.record["epochs"]])  # preparing counts
-    assert run.record["peak_mb"] is None or run.record["peak_mb"] > 50
+    assert run.seconds_to_best == pytest.approx(run.record.seconds["train"] - spent)
+    assert run.seconds_to_best > sum(seconds[: run.record.epochs])  # preparing counts
+    assert run.record.peak_mb is None or run.record.peak_mb > 50
 
 
 def test_epochs_of_a_refit_are_not_counted(table: Path, tmp_path: Path) -> None:
     raw = {**described(table, dim=8).to_mapping(), "split": {"refit": True}}
-    refit = ensure(build_config(raw), tmp_path / "run")
-    again = [entry["seconds"] for entry in refit.journal if entry["stage"] == "refit"]
+    refit = ensure_run(build_config(raw), tmp_path / "run")
+    again = [entry["seconds"] for entry in refit.log if entry["stage"] == "refit"]
     assert again
-    assert refit.seconds_to_best < refit.record["seconds"]["train"] - sum(again) + 1e-9
+    assert refit.seconds_to_best < refit.record.seconds["train"] - sum(again) + 1e-9
 
 
 def test_a_model_without_epochs_has_one_time(table: Path, tmp_path: Path) -> None:
-    floor = ensure(described(table, "ease"), tmp_path / "ease")
+    floor = ensure_run(described(table, "ease"), tmp_path / "ease")
     assert floor.seconds_per_epoch is None
-    assert floor.seconds_to_best == floor.record["seconds"]["train"]
+    assert floor.seconds_to_best == floor.record.seconds["train"]
     assert not (tmp_path / "ease" / "bundle.json").exists()
 
 
 def test_another_run_is_not_taken_for_this_one(run: Run, table: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"has model\.dim = 8, wanted is 16; delete it"):
-        ensure(described(table, dim=16), run.folder)
+        ensure_run(described(table, dim=16), run.folder)
     other = tmp_path / "other.csv"
     other.write_text(table.read_text() + "u0,i59\n")
     with pytest.raises(ConfigError, match="made of other data"):
-        ensure(described(table, dim=8), run.folder, open_dataset(str(other)))
+        ensure_run(described(table, dim=8), run.folder, open_dataset(str(other)))
 
 
 def test_an_option_that_was_not_set_is_another(table: Path, tmp_path: Path) -> None:
     small = {"dim": 8, "num_negatives": 5}
-    ensure(described(table, "ultragcn", **small), tmp_path / "run")
+    ensure_run(described(table, "ultragcn", **small), tmp_path / "run")
     with pytest.raises(ConfigError, match=r"negative_weight = None, wanted is 3\.0"):
-        ensure(described(table, "ultragcn", **small, negative_weight=3), tmp_path / "run")
+        ensure_run(described(table, "ultragcn", **small, negative_weight=3), tmp_path / "run")
 
 
 def test_figures_per_user_that_are_gone(run: Run, tmp_path: Path) -> None:

@@ -15,12 +15,11 @@ import pytest
 from mgformer.data.dataset import Dataset
 from mgformer.data.splits import Split
 from mgformer.errors import BundleError, ConfigError, DataError
-from mgformer.experiments.runs import flat
 from mgformer.experiments.trials import load_tuning
 from mgformer.experiments.tune import BEST, tune
 from mgformer.runs import train as pipeline
-from mgformer.runs.config import RunConfig, build_config, read_config
-from mgformer.runs.prepare import open_data
+from mgformer.runs.config import RunConfig, build_config, flat_options, read_config
+from mgformer.runs.prepare import prepare
 from tests.command import assert_one_line, mgformer, succeed
 
 
@@ -41,10 +40,10 @@ def test_the_first_trial_is_what_was_given_and_the_best_is_not_worse(
     config = described(table, options={"l2": 1.0})
     tuned = tune(config, tmp_path, 6)
     assert tuned.trials[0].options == {"model.l2": 1.0}
-    given = pipeline.train(config).record["valid"]
+    given = pipeline.train(config).record.valid
     assert tuned.trials[0].valid == {name: given[name] for name in ("ndcg@20", "recall@20")}
     assert tuned.best.value == max(trial.value for trial in tuned.trials) >= given["ndcg@20"]
-    assert flat(tuned.config.to_mapping())["model.l2"] == tuned.best.options["model.l2"]
+    assert flat_options(tuned.config.to_mapping())["model.l2"] == tuned.best.options["model.l2"]
 
 
 def test_what_it_writes_is_a_run_with_the_figures_it_names(table: Path, tmp_path: Path) -> None:
@@ -94,7 +93,7 @@ def test_tuning_never_looks_at_test(
     table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither is anything measured there, nor do other test pairs change a single trial."""
-    opened = open_data(described(table))
+    opened = prepare(described(table))
     split = opened.split
     fewer = split.test.subset(np.arange(len(split.test)) % 3 == 0)
     real, measured = pipeline.evaluate_part, []
@@ -195,7 +194,7 @@ def test_other_options_or_data_are_refused(table: Path, tmp_path: Path) -> None:
     other.write_text(table.read_text() + "u0,i59\n")
     config = described(table)
     with pytest.raises(ConfigError, match="made of other data"):
-        tune(config, tmp_path / "t", 2, dataset=open_data(described(other)).dataset)
+        tune(config, tmp_path / "t", 2, dataset=prepare(described(other)).dataset)
     trials = tmp_path / "t" / "trials.json"
     trials.write_text(trials.read_text().replace('"model.l2": 250.0', '"model.l2": 1e9'))
     with pytest.raises(ConfigError, match="looked elsewhere"):

@@ -190,10 +190,10 @@ def plain():
 @pytest.mark.parametrize("kind", GRIDS)
 def test_gamma_is_chosen_on_validation(kind, plain):
     bundle = trained(kind=kind)
-    gamma, step = bundle.record["gamma"], GRIDS[kind].step / 2
+    gamma, step = bundle.record.gamma, GRIDS[kind].step / 2
     assert gamma in FINE[kind]
     assert gamma != GRIDS[kind].start
-    assert plain.record["gamma"] is None
+    assert plain.record.gamma is None
     torch.testing.assert_close(plain.scorer.items.norm(dim=1), torch.ones(400))
     degrees = torch.from_numpy(bundle.item_degrees)
     torch.testing.assert_close(
@@ -204,12 +204,12 @@ def test_gamma_is_chosen_on_validation(kind, plain):
         for other in (gamma - step, gamma, gamma + step)
     }
     assert max(values, key=values.get) == gamma
-    assert values[gamma] == pytest.approx(bundle.record["valid"]["ndcg@20"], abs=1e-6)
-    assert bundle.record["valid"]["ndcg@20"] > plain.record["valid"]["ndcg@20"]
+    assert values[gamma] == pytest.approx(bundle.record.valid["ndcg@20"], abs=1e-6)
+    assert bundle.record.valid["ndcg@20"] > plain.record.valid["ndcg@20"]
 
 
 def test_the_kind_is_chosen_on_validation_too():
-    values = {kind: trained(kind=kind).record["valid"]["ndcg@20"] for kind in ("prior", "degree")}
+    values = {kind: trained(kind=kind).record.valid["ndcg@20"] for kind in ("prior", "degree")}
     record = trained().record
     assert record["score"] == max(values, key=values.get)
     assert record["valid"]["ndcg@20"] == max(values.values())
@@ -220,7 +220,7 @@ def test_the_kind_is_chosen_on_validation_too():
 @pytest.mark.parametrize("score", [{"gamma": 0.85}, {}])
 def test_a_refit_takes_the_gamma_that_was_given_or_chosen(score):
     bundle = trained(refit=True, kind="degree", **score)
-    gamma = bundle.record["gamma"]
+    gamma = bundle.record.gamma
     assert gamma == score.get("gamma", gamma) != GRIDS["degree"].start
     degrees = np.maximum(bundle.item_degrees, 1)
     lengths = (degrees / degrees.max()) ** gamma
@@ -233,20 +233,20 @@ def test_without_validation_gamma_is_where_the_search_would_start(kind):
     sections = {"train": {"epochs": 1}, "score": {"kind": kind}, "split": {"valid": 0}}
     config = build_config({"model": {"name": "mgformer", "dim": 2, "rank": 2}, **sections})
     bundle = train(config, Dataset("tiny", pairs))
-    assert bundle.record["valid"] == {}
-    assert bundle.record["gamma"] == GRIDS[kind].start
+    assert bundle.record.valid == {}
+    assert bundle.record.gamma == GRIDS[kind].start
 
 
 def test_ials_may_be_scored_by_degree():
     pytest.importorskip("implicit")
     bundle, plain = trained("ials", kind="degree"), trained("ials")
-    assert plain.record["gamma"] is None
-    gamma = bundle.record["gamma"]
+    assert plain.record.gamma is None
+    gamma = bundle.record.gamma
     assert gamma in FINE["degree"]
     degrees = torch.from_numpy(bundle.item_degrees)
     expected = rescored(plain.scorer, "degree", gamma, degrees)
     torch.testing.assert_close(bundle.scorer.items, expected.items, rtol=1e-4, atol=1e-5)
-    assert ndcg(expected, bundle) == pytest.approx(bundle.record["valid"]["ndcg@20"], abs=1e-6)
+    assert ndcg(expected, bundle) == pytest.approx(bundle.record.valid["ndcg@20"], abs=1e-6)
 
 
 def test_validation_is_no_phase_of_its_own_while_training_goes_on():

@@ -116,7 +116,7 @@ def test_items_without_training_pairs_tell_nothing(recommender: Recommender):
     assert (both.source, both.unknown) == ("history", (item, "unheard of"))
     assert both.items == without.recommend_for([other], 399, exclude=[item]).items
     assert set(without.explain_history([other, item], item)["item"]) == {other}
-    if recommender.bundle.record["model"] == "ials":
+    if recommender.bundle.record.model == "ials":
         np.testing.assert_array_equal(
             without.embed_user([other, item]), without.embed_user([other])
         )
@@ -190,7 +190,7 @@ def test_similar_users_are_by_cosine(recommender: Recommender):
 
 
 def test_users_without_training_pairs_are_compared_by_their_items(recommender: Recommender):
-    if recommender.bundle.record["model"] == "ease":
+    if recommender.bundle.record.model == "ease":
         pytest.skip("it has no vectors: all users are compared by their items")
     user, others = recommender.bundle.users.values[3], recommender.bundle.scorer.users.numpy()
     known = recommender.bundle.items.decode(recommender.bundle.known[[3]].indices).to_list()
@@ -226,7 +226,7 @@ def test_reasons_of_a_user_are_the_users_items(recommender: Recommender):
 
 def test_vectors_of_new_users(recommender: Recommender):
     history = recommender.bundle.items.values[[1, 5, 9]].to_list()
-    if recommender.bundle.record["model"] == "ease":
+    if recommender.bundle.record.model == "ease":
         with pytest.raises(ConfigError, match="ease has no vectors"):
             recommender.embed_user(history)
         return
@@ -266,7 +266,7 @@ def test_one_id_is_not_taken_for_its_letters(recommender: Recommender):
     ):
         with pytest.raises(ConfigError, match=r"alone, expected several ids, such as \["):
             ask()
-    if recommender.bundle.record["model"] == "ials":
+    if recommender.bundle.record.model == "ials":
         with pytest.raises(ConfigError, match=f"history: got '{item}' alone"):
             recommender.embed_user(item)
 

@@ -57,7 +57,7 @@ def test_writing_again_replaces_and_leaves_nothing_behind(trained: Bundle, saved
     (saved / "notes.txt").write_text("mine")
     other = train(build_config({"model": {"name": "popularity"}}))
     save_bundle(other, saved)
-    assert load_bundle(saved).record["model"] == "popularity"
+    assert load_bundle(saved).record.model == "popularity"
     names = {file["name"] for file in json.loads((saved / MANIFEST).read_text())["files"].values()}
     assert {path.name for path in saved.iterdir()} == {*names, MANIFEST, "notes.txt"}
 
@@ -101,7 +101,7 @@ def test_a_crash_while_writing_leaves_the_old_bundle(
     with pytest.raises(KeyboardInterrupt):
         save_bundle(other, saved)
     monkeypatch.undo()
-    assert load_bundle(saved).record["model"] == "ease"
+    assert load_bundle(saved).record.model == "ease"
 
 
 def one_of(saved: Path, beginning: str) -> Path:

@@ -5,7 +5,7 @@ import torch
 
 from mgformer.runs.config import build_config
 from mgformer.runs.fit import Among, fit
-from mgformer.runs.prepare import open_data
+from mgformer.runs.prepare import prepare
 from mgformer.ranking.scorers import DotScorer, Scorer
 from mgformer.training.log import Entry
 from mgformer.training.loop import Hooks
@@ -33,7 +33,7 @@ def test_epochs_and_their_scores_are_compared_by_some_and_the_result_by_all():
         asked.append(among)
         return {"ndcg@20": 0.1}
 
-    train = open_data(config).split.train
+    train = prepare(config).split.train
     fit(config, train, np.random.default_rng(0), measure=measure, hooks=hooks)
     assert set(asked[: validations[-1]]) == {"some"}
     assert set(asked[validations[-1] :]) == {"all"}
@@ -43,7 +43,7 @@ def test_epochs_and_their_scores_are_compared_by_some_and_the_result_by_all():
 
 def test_an_epoch_is_judged_by_the_best_score_and_the_result_by_a_finer_one():
     config = small(kind="prior")
-    split = open_data(config).split
+    split = prepare(config).split
     degrees = torch.bincount(torch.from_numpy(split.train.indices).long()).clamp_min(1)
     spread = (degrees.max() / degrees.min()).log().item()
     best = 0.131

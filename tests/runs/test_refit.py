@@ -17,7 +17,7 @@ from mgformer.runs.train import untrained_model
 from mgformer.ranking.score import rescored
 from mgformer.recommend.recommender import Recommender
 from mgformer.runs.refit import refit
-from mgformer.training.log import read_journal
+from mgformer.training.log import read_log
 from tests.command import assert_one_line, mgformer, succeed
 from tests.runs.test_resume import TINY, described, interrupted
 
@@ -40,7 +40,7 @@ def test_it_is_trained_on_everything_with_what_was_chosen(model: str, split: str
     assert (after.train.matrix != before.known).nnz == 0
     assert len(after.train) > len(before.train)
     assert (len(after.valid), len(after.test), after.history) == (0, 0, None)
-    config, record = build_config(before.record["config"]), before.record
+    config, record = build_config(before.record.config), before.record
     choice = Choice(record["epochs"], record["score"], record["gamma"])
     wanted = fit(config, after.train, streams_of(config.seed).whole, choice=choice).scorer
     users = torch.arange(5)
@@ -54,9 +54,9 @@ def test_its_figures_are_those_of_the_test_before() -> None:
     for name in ("test", "valid", "groups", "popularity", "epochs", "score", "config"):
         assert after.record[name] == before.record[name]
     assert after.per_user is before.per_user
-    assert after.record["protocol"].startswith(before.record["protocol"])
-    assert "trained again on everything" in after.record["protocol"]
-    assert after.record["refit"]["pairs"] == len(before.train) + len(before.valid) + len(
+    assert after.record.protocol.startswith(before.record.protocol)
+    assert "trained again on everything" in after.record.protocol
+    assert after.record.refit.pairs == len(before.train) + len(before.valid) + len(
         before.test
     )
 
@@ -72,8 +72,8 @@ def test_a_run_that_went_on_from_another_goes_on_from_itself(tmp_path: Path) -> 
     Recommender.fit("demo", "bprmf", **SHORT).save(tmp_path / "first")
     config = {**SHORT, "warm_start": str(tmp_path / "first"), "split": {"kind": "ratio"}}
     second = Recommender.fit("demo", "bprmf", train={"epochs": 4, "lr": 1e-12})
-    described = build_config({**second.bundle.record["config"], **config})
-    second.bundle.record["config"] = described.to_mapping()
+    described = build_config({**second.bundle.record.config, **config})
+    second.bundle.record.config = described.to_mapping()
     third = refit(second.bundle)
     start = untrained_model(third)
     names = [name for name, _ in start.named_parameters()]
@@ -106,11 +106,11 @@ def test_the_command(tested: Path) -> None:
     before, after = load_bundle(tested), load_bundle(folder)
     held_out = len(before.valid) + len(before.test)
     assert f"trained on {len(after.train):,} pairs, {held_out:,} of which" in shown
-    assert f"{before.record['test']['recall@20']:.4f}" in shown
-    entries = read_journal(folder)
-    assert [entry["epoch"] for entry in entries] == list(range(1, before.record["epochs"] + 1))
+    assert f"{before.record.test['recall@20']:.4f}" in shown
+    entries = read_log(folder)
+    assert [entry["epoch"] for entry in entries] == list(range(1, before.record.epochs + 1))
     again = json.loads(succeed("evaluate", folder, "--json"))
-    assert again["test"] == before.record["test"]
+    assert again["test"] == before.record.test
     succeed("export", folder, "--format", "card")
     assert "everything, after these figures" in (folder / "export/MODEL_CARD.md").read_text()
     assert_one_line(mgformer("refit", folder), "nothing was held out")

@@ -13,7 +13,7 @@ from mgformer.runs.bundle import load_bundle
 from mgformer.training import loop
 from mgformer.runs import workspace
 from mgformer.training.checkpoint import NAME, load_checkpoint
-from mgformer.training.log import read_journal
+from mgformer.training.log import read_log
 from tests.command import Done, assert_one_line, mgformer, succeed
 
 # Validated once, after the fifth epoch, which is therefore the best, and all that a refit takes.
@@ -106,16 +106,16 @@ def test_a_resumed_run_ends_as_if_it_had_never_stopped(story: Story) -> None:
     whole, again = load_bundle(story.whole), load_bundle(story.folder)
     assert torch.equal(whole.scorer.users, again.scorer.users)
     assert torch.equal(whole.scorer.items, again.scorer.items)
-    assert whole.record["epochs"] == 5
-    assert whole.record["valid"]["ndcg@20"] > whole.record["popularity"]["ndcg@20"] > 0
+    assert whole.record.epochs == 5
+    assert whole.record.valid["ndcg@20"] > whole.record.popularity["ndcg@20"] > 0
     for part in ("valid", "test", "groups", "popularity", "epochs", "gamma", "config", "protocol"):
         assert again.record[part] == whole.record[part], part
     assert again.per_user.equals(whole.per_user)
-    before = [entry["seconds"] for entry in read_journal(story.folder)]
-    assert again.record["seconds"]["train"] > sum(before)  # of the epochs before the interruption
+    before = [entry["seconds"] for entry in read_log(story.folder)]
+    assert again.record.seconds["train"] > sum(before)  # of the epochs before the interruption
     printed = json.loads(story.resumed.stdout)
-    assert printed["test"] == whole.record["test"]
-    assert printed["valid"] == whole.record["valid"]
+    assert printed["test"] == whole.record.test
+    assert printed["valid"] == whole.record.valid
 
 
 def test_what_was_done_is_not_done_again(story: Story, request: pytest.FixtureRequest) -> None:
@@ -153,7 +153,7 @@ def test_without_a_checkpoint_resuming_just_trains(tmp_path: Path) -> None:
     assert "no checkpoint; starting from the beginning" in done.stderr
     assert json.loads(done.stdout)["model"] == "mgformer"
     assert [entry["epoch"] for entry in logged(tmp_path / "run")] == [1]
-    assert load_bundle(tmp_path / "run").record["epochs"] == 1
+    assert load_bundle(tmp_path / "run").record.epochs == 1
 
 
 @pytest.mark.parametrize("finished", [False, True])
@@ -165,7 +165,7 @@ def test_resuming_never_trains_something_else(finished: bool, tmp_path: Path) ->
             patch.setattr(loop, "shuffled_batches", stop)
         assert mgformer(*arguments).returncode == (0 if finished else 130)
     done = mgformer("train", "--resume", "--out", tmp_path / "run")
-    assert done.returncode == 2 or load_bundle(tmp_path / "run").record["model"] == "mgformer"
+    assert done.returncode == 2 or load_bundle(tmp_path / "run").record.model == "mgformer"
 
 
 def stop(*arguments: object) -> None:

@@ -13,7 +13,7 @@ from mgformer.data.demo import demo_dataset
 from mgformer.data.interactions import Interactions
 from mgformer.errors import DataError
 from mgformer.models import MODELS
-from mgformer.runs.prepare import open_data
+from mgformer.runs.prepare import prepare
 from mgformer.runs.train import train, validate
 
 CONFIGS = Path(__file__).parent.parent / "configs"
@@ -55,20 +55,20 @@ def test_a_model_never_sees_what_is_held_out() -> None:
     bundles = [train(config, Dataset("demo", dataset.interactions, p)) for p in (parts, fewer)]
     weights = [bundle.scorer.right for bundle in bundles]  # type: ignore[attr-defined]
     np.testing.assert_array_equal(weights[0], weights[1])
-    assert bundles[0].record["test"] != bundles[1].record["test"]
+    assert bundles[0].record.test != bundles[1].record.test
 
 
 def test_per_user_values_average_to_the_metrics() -> None:
     bundle = run("itemknn")
     assert bundle.per_user is not None
     for name in ("recall@20", "ndcg@10", "map@50"):
-        assert bundle.per_user[name].mean() == pytest.approx(bundle.record["test"][name])
+        assert bundle.per_user[name].mean() == pytest.approx(bundle.record.test[name])
 
 
 @pytest.mark.parametrize("name", ["gfcf", "directau"])
 def test_validation_alone_finds_what_a_run_records(name: str) -> None:
     config = build_config({"model": {"name": name}, "train": {"epochs": 3, "patience": 1}})
-    split = open_data(config).split
+    split = prepare(config).split
     blind = replace(split, test=split.test.subset(np.zeros(len(split.test), dtype=bool)))
     epochs: list[int] = []
     found = validate(config, blind, write=lambda entry: epochs.append(entry["epoch"]))
@@ -89,14 +89,14 @@ def test_who_follows_the_epochs_can_end_the_training() -> None:
             raise InterruptedError
 
     with pytest.raises(InterruptedError):
-        validate(config, open_data(config).split, write=stop_at_two)
+        validate(config, prepare(config).split, write=stop_at_two)
     assert len(seen) == 2
 
 
 def test_data_without_anything_to_hold_out_still_trains() -> None:
     pairs = Interactions.from_arrays(["a", "b", "c"], ["x", "y", "x"])
     bundle = train(build_config({"model": {"name": "itemknn"}}), Dataset("tiny", pairs))
-    assert bundle.record["test"] == {}
+    assert bundle.record.test == {}
     assert bundle.per_user is None
 
 

@@ -77,7 +77,7 @@ def test_going_on_is_better_than_beginning(tmp_path: Path):
     first = Recommender.fit("demo", "directau", train={"epochs": 8, "lr": 1e-2})
     first.save(tmp_path / "run")
     more, fresh = (
-        Recommender.fit("demo", "directau", train=train, **start).bundle.record["valid"]["ndcg@20"]
+        Recommender.fit("demo", "directau", train=train, **start).bundle.record.valid["ndcg@20"]
         for start in ({"warm_start": str(tmp_path / "run")}, {})
     )
     assert more > 1.5 * fresh
@@ -120,7 +120,7 @@ def test_on_the_command_line(old: Recommender, tmp_path: Path):
     out = tmp_path / "new"
     succeed("train", tmp_path / "new.csv", "--from", tmp_path / "old", "--out", out)
     bundle = load_bundle(out)
-    assert bundle.record["config"]["model"]["dim"] == 8  # options of the old run
+    assert bundle.record.config["model"]["dim"] == 8  # options of the old run
     assert set(old.bundle.users.values) < set(bundle.users.values)
     assert {"u39", "u5"} <= set(bundle.users.values)
     again = json.loads(succeed("recommend", out, "--user", "u39", "-k", 2, "--json"))

@@ -199,7 +199,7 @@ def test_what_a_user_has_is_counted_and_told_up_to_a_limit(
 
 def test_the_model_says_what_it_is(recommender: Recommender, client: TestClient):
     card = client.get("/model").json()
-    assert card["fingerprint"] == recommender.bundle.record["fingerprint"]
+    assert card["fingerprint"] == recommender.bundle.record.fingerprint
     assert (card["num_users"], card["num_items"]) == (800, 400)
 
 

@@ -13,8 +13,8 @@ import pytest
 from fastapi.testclient import TestClient
 
 from mgformer.errors import BundleError
+from mgformer.files import write_text
 from mgformer.recommend.recommender import Recommender
-from mgformer.runs.bundle import write_whole
 from mgformer.serving import app as app_module
 from mgformer.serving.app import create_app
 from mgformer.serving.engine import Engine
@@ -68,7 +68,7 @@ def test_the_folder_is_watched_and_what_cannot_be_used_is_read_once(
         (folder / "bundle.json").touch()  # the same bundle, which is no reload
         eventually(lambda: looks[True] == 1)
         assert "mgformer_reloads_total{" not in client.get("/metrics").text
-        write_whole(folder / "bundle.json", "{")
+        write_text(folder / "bundle.json", "{")
         eventually(reported)
         rests()
         assert reported() == ["the new bundle cannot be used, the old one stays"]

@@ -2,16 +2,16 @@
 
 from pathlib import Path
 
-from mgformer.training.log import NAME, Journal, read_journal
+from mgformer.training.log import NAME, Log, read_log
 
 
 def test_epochs_are_read_back_and_a_line_being_written_is_not(tmp_path: Path) -> None:
-    assert read_journal(tmp_path) == []
+    assert read_log(tmp_path) == []
     entries = [{"stage": "select", "epoch": epoch, "loss": 1 / epoch} for epoch in (1, 2)]
-    journal = Journal(tmp_path, tensorboard=False, past=entries[:1])
+    journal = Log(tmp_path, tensorboard=False, past=entries[:1])
     journal.write(entries[1])
     journal.close()
-    assert read_journal(tmp_path) == entries
+    assert read_log(tmp_path) == entries
     with (tmp_path / NAME).open("a") as stream:
         stream.write('{"stage": "select", "ep')
-    assert read_journal(tmp_path) == entries
+    assert read_log(tmp_path) == entries

@@ -98,10 +98,10 @@ def show(found: Comparison, folder: Path) -> None:
     """Print the table and what it is of."""
     runs = found.runs[found.best]
     record = runs[0].record
-    seeds = ", ".join(str(run.record["seed"]) for run in runs)
+    seeds = ", ".join(str(run.record.seed) for run in runs)
     many = "seeds" if len(runs) > 1 else "seed"
-    out.print(f"test on {record['dataset']} ({record['fingerprint']}), {many} {seeds}")
-    out.print(f"protocol: {record['protocol']}", style="dim")
+    out.print(f"test on {record.dataset} ({record.fingerprint}), {many} {seeds}")
+    out.print(f"protocol: {record.protocol}", style="dim")
     print_table(*comparison_table(found.runs, found.tests))
     out.print(explanation(found.best, len(runs), found.tests), style="dim")
     out.print(f"saved in {folder}; the table is in {folder / DOCUMENT}")

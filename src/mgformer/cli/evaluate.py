@@ -12,9 +12,8 @@ from mgformer.data.interactions import Interactions
 from mgformer.errors import BundleError
 from mgformer.experiments.tables import as_json as tests_as_json
 from mgformer.experiments.tables import p_shown, paired_tests
+from mgformer.ranking.evaluation import EvaluationConfig, evaluate_part
 from mgformer.runs.bundle import Bundle, load_bundle
-from mgformer.runs.config import build_config
-from mgformer.runs.train import evaluate_part
 
 
 def command(
@@ -27,23 +26,23 @@ def command(
     """Measure a trained recommender on the held-out pairs it was saved with."""
     with working():
         bundle = load_bundle(run)
-        options = build_config(bundle.record["config"], str(run)).evaluation
+        options = EvaluationConfig(**bundle.record.config["evaluation"])
         test = evaluate_part(bundle.scorer, bundle, "test", options)
         # What a refit was trained on cannot be measured: the recorded figures stand.
         valid = (
             evaluate_part(bundle.scorer, bundle, "valid", options) if len(bundle.valid) else None
         )
         other = load_bundle(against) if against else None
-    if test is not None:
-        bundle.record["test"] = test.means
-    if valid is not None:
-        bundle.record["valid"] = valid.means
+    measured = {
+        name: part.means for name, part in (("test", test), ("valid", valid)) if part is not None
+    }
+    record = bundle.record.model_copy(update=measured)
     comparison = compare(bundle, other, run, against) if other and against else None
     if as_json:
         extra = {"against": comparison} if comparison else {}
-        print_json({**summary(bundle.record, run), **extra})
+        print_json({**summary(record, run), **extra})
         return
-    show_metrics(bundle)
+    show_metrics(record)
     if comparison:
         rows = [
             [name, f"{c['difference']:+.4f}", p_shown(c["p_value"])]
@@ -58,13 +57,13 @@ def compare(ours: Bundle, theirs: Bundle, run: Path, against: Path) -> dict[str,
     if ours.per_user is None or theirs.per_user is None:
         empty = run if ours.per_user is None else against
         raise BundleError(f"{empty}: has no test users; nothing to compare")
-    if ours.record["fingerprint"] != theirs.record["fingerprint"] or not _same_pairs(
+    if ours.record.fingerprint != theirs.record.fingerprint or not _same_pairs(
         ours.test, theirs.test
     ):
         raise BundleError(
             f"{run} and {against} were tested on different data or test pairs"
-            f" ({ours.record['fingerprint']} and {theirs.record['fingerprint']}, seeds"
-            f" {ours.record['seed']} and {theirs.record['seed']}); train both on one split"
+            f" ({ours.record.fingerprint} and {theirs.record.fingerprint}, seeds"
+            f" {ours.record.seed} and {theirs.record.seed}); train both on one split"
         )
     metrics = [c for c in ours.per_user.columns[1:] if c in theirs.per_user.columns]
     tests = paired_tests([ours.per_user], [theirs.per_user], metrics)

@@ -40,7 +40,8 @@ def command(
     if as_json:
         print_json(summary(done.record, folder))
         return
-    show_metrics(done)
-    pairs, before = done.record["refit"]["pairs"], done.record["refit"]["held_out_before"]
+    show_metrics(done.record)
+    assert done.record.refit is not None
+    pairs, before = done.record.refit.pairs, done.record.refit.held_out_before
     out.print(f"trained on {pairs:,} pairs, {before:,} of which had been held out")
     out.print(f"saved in {folder}")

@@ -15,13 +15,14 @@ from mgformer.data import catalog
 from mgformer.errors import BundleError, ConfigError
 from mgformer.experiments.reproduce import plan, write
 from mgformer.experiments.reproduce.plan import Row
-from mgformer.experiments.runs import Run
 from mgformer.experiments.tables import Table
 from mgformer.experiments.timing import EpochTime, epoch_times
 from mgformer.experiments.variants import VARIANTS
-from mgformer.runs.bundle import check_folder, write_whole
+from mgformer.files import write_text
+from mgformer.runs.bundle import check_folder
 from mgformer.runs.config import build_config
-from mgformer.runs.train import commit
+from mgformer.runs.folder import Run
+from mgformer.runs.record import commit_of_code
 from mgformer.version import __version__
 
 REFERENCE = "directau"
@@ -67,7 +68,7 @@ def command(
         how = (
             f"`{_command()}`\n\nMedians of interleaved rounds of steps, on a machine with"
             f" {os.cpu_count()} cores, {torch.get_num_threads()} of them used, torch"
-            f" {torch.__version__}; commit {commit() or __version__}.\n"
+            f" {torch.__version__}; commit {commit_of_code() or __version__}.\n"
         )
         _show(what, write.timing_table(dataset, times, REFERENCE), place, how, as_json)
         return
@@ -104,7 +105,7 @@ def _timing(dataset: str, models: Sequence[str]) -> dict[str, EpochTime]:
 
 def _write_chart(what: What, place: Path, chart: str) -> None:
     place.mkdir(parents=True, exist_ok=True)
-    write_whole(place / f"{what}.svg", chart)
+    write_text(place / f"{what}.svg", chart)
 
 
 def _show(
@@ -117,7 +118,7 @@ def _show(
 ) -> None:
     path = place / f"{what}.md"
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, f"{table.markdown()}\n{how}")
+    write_text(path, f"{table.markdown()}\n{how}")
     if as_json:
         records = {name: [run.record for run in own] for name, own in (runs or {}).items()}
         rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]

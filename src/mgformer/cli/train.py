@@ -1,7 +1,6 @@
 """mgformer train: from a dataset to a trained recommender on disk."""
 
 import shlex
-from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -10,8 +9,8 @@ import typer
 
 from mgformer.cli.console import INTERRUPTED, fail, out, print_json, print_table, working
 from mgformer.errors import ConfigError
-from mgformer.models import MODELS
-from mgformer.runs.bundle import Bundle, check_folder, load_bundle, save_bundle
+from mgformer.models import BUILTIN
+from mgformer.runs.bundle import check_folder, load_bundle, save_bundle
 from mgformer.runs.config import (
     DEFAULT_DATASET,
     DEFAULT_MODEL,
@@ -20,6 +19,7 @@ from mgformer.runs.config import (
     with_choices,
     with_settings,
 )
+from mgformer.runs.record import Record
 from mgformer.runs.train import profile_training, train
 from mgformer.training.checkpoint import load_checkpoint, remove_checkpoint
 from mgformer.training.profile import Profile
@@ -33,7 +33,7 @@ def command(
         None, help="A file, a folder, or a catalog name.", show_default=DEFAULT_DATASET
     ),
     model: str | None = typer.Option(
-        None, help=f"One of {', '.join(sorted(MODELS))}.", show_default=DEFAULT_MODEL
+        None, help=f"One of {', '.join(sorted(BUILTIN))}.", show_default=DEFAULT_MODEL
     ),
     config: Path | None = typer.Option(None, help="A TOML file that describes the run."),
     settings: list[str] = typer.Option(
@@ -75,7 +75,7 @@ def command(
             raise ConfigError(f"{run}: what was interrupted there is a refit: use mgformer refit")
     if before is not None:
         if not config:
-            raw = {**load_bundle(before).record["config"], **raw}
+            raw = {**load_bundle(before).record.config, **raw}
         raw["warm_start"] = str(before)
     chosen = with_choices(raw, data, model, seed)
     described = build_config(with_settings(chosen, settings), str(config or "options"))
@@ -103,16 +103,16 @@ def command(
     if as_json:
         print_json(summary(bundle.record, folder))
     else:
-        show_metrics(bundle)
+        show_metrics(bundle.record)
         out.print(
             f"saved in {folder}; try: mgformer recommend {folder} --user {bundle.users.values[0]}"
         )
 
 
-def summary(record: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+def summary(record: Record, folder: Path) -> dict[str, Any]:
     """Return the machine-readable result of a run."""
     left_out = {"config", "library"}
-    kept = {name: value for name, value in record.items() if name not in left_out}
+    kept = {name: value for name, value in record.to_mapping().items() if name not in left_out}
     return {**kept, "run": str(folder)}
 
 
@@ -129,15 +129,12 @@ def show_profile(found: Profile) -> None:
     print_table(["operator", "ms", "share", "calls"], rows)
 
 
-def show_metrics(bundle: Bundle) -> None:
+def show_metrics(record: Record) -> None:
     """Print the metrics of a run beside those of popularity."""
-    record = bundle.record
-    out.print(
-        f"{record['model']} on {record['dataset']} ({record['fingerprint']}), seed {record['seed']}"
-    )
-    out.print(f"protocol: {record['protocol']}", style="dim")
-    test, valid, floor = (record.get(part, {}) for part in ("test", "valid", "popularity"))
-    ks = record["config"]["evaluation"]["ks"]
+    out.print(f"{record.model} on {record.dataset} ({record.fingerprint}), seed {record.seed}")
+    out.print(f"protocol: {record.protocol}", style="dim")
+    test, valid, floor = record.test, record.valid, record.popularity
+    ks = record.config["evaluation"]["ks"]
     middle = 20 if 20 in ks else ks[-1]
     rows = []
     for name in [f"{metric}@{k}" for metric in SHOWN for k in ks]:

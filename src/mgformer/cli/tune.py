@@ -9,7 +9,7 @@ import typer
 from mgformer.cli.console import INTERRUPTED, fail, out, print_json, print_table, working
 from mgformer.errors import ConfigError
 from mgformer.experiments.tune import BEST, Tuned, shown, tune
-from mgformer.models import MODELS
+from mgformer.models import BUILTIN
 from mgformer.runs.bundle import check_folder
 from mgformer.runs.config import (
     DEFAULT_DATASET,
@@ -29,7 +29,7 @@ def command(
         None, help="A file, a folder, or a catalog name.", show_default=DEFAULT_DATASET
     ),
     model: str | None = typer.Option(
-        None, help=f"One of {', '.join(sorted(MODELS))}.", show_default=DEFAULT_MODEL
+        None, help=f"One of {', '.join(sorted(BUILTIN))}.", show_default=DEFAULT_MODEL
     ),
     trials: int = typer.Option(20, help="Trials in all, with those that are in --out already."),
     config: Path | None = typer.Option(

@@ -139,6 +139,10 @@ class Interactions:
             duplicates=0,
         )
 
+    def no_pairs(self) -> "Interactions":
+        """Return the same users and items without any pair."""
+        return self.subset(np.zeros(len(self), dtype=bool))
+
     def union(self, other: "Interactions") -> "Interactions":
         """Return the pairs of both; they must share ids and have no pair in common."""
         assert self.users == other.users

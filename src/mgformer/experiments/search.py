@@ -12,8 +12,6 @@ import numpy as np
 
 from mgformer.errors import ConfigError
 from mgformer.experiments.trials import Trial
-from mgformer.models import MODELS
-from mgformer.models.base import TrainableModel
 from mgformer.models.space import Choice, Dimension, Float, searched
 from mgformer.runs.config import RunConfig
 from mgformer.training.options import SPACE
@@ -49,9 +47,9 @@ class Attempt:
 
 def space_of(config: RunConfig, held: Collection[str] = ()) -> dict[str, Dimension]:
     """Return what is looked for in tuning a run, by dotted name, without what is `held`."""
-    model = MODELS[config.model_name]
+    model = config.model_class
     found = {f"model.{n}": d for n, d in searched(model.space, config.model.model_dump()).items()}
-    if issubclass(model, TrainableModel):
+    if config.trainable:
         training = searched(SPACE, config.train.model_dump())
         if "l2" in model.space:  # a penalty of its own: a second one on the same norms adds nothing
             training.pop("weight_decay", None)

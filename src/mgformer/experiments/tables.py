@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from mgformer.errors import DataError
-from mgformer.experiments.runs import Run
 from mgformer.ranking.significance import PairedTest, paired_test
+from mgformer.runs.folder import Run
+from mgformer.runs.record import Part
 
 METRICS = ("recall@20", "ndcg@20")
 LEVEL = 0.05
@@ -42,9 +43,9 @@ def p_shown(p_value: float) -> str:
     return f"{p_value:.2g}" if p_value else "< 1e-300"
 
 
-def measured(runs: Sequence[Run], part: str, metric: str) -> list[float]:
+def measured(runs: Sequence[Run], part: Part, metric: str) -> list[float]:
     """Return a metric of a part ("valid" or "test") of each run."""
-    return [run.record[part][metric] for run in runs]
+    return [run.record.figures(part)[metric] for run in runs]
 
 
 def paired_tests(
@@ -96,7 +97,7 @@ def comparison_table(runs: Mapping[str, Sequence[Run]], tests: Mapping[str, Test
             for metric in METRICS
         ]
         epochs = [seconds for run in own if (seconds := run.seconds_per_epoch) is not None]
-        peaks = [peak for run in own if (peak := run.record.get("peak_mb")) is not None]
+        peaks = [peak for run in own if (peak := run.record.peak_mb) is not None]
         rows.append(
             [
                 name,

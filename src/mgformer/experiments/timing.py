@@ -13,11 +13,11 @@ from mgformer.data.interactions import Interactions
 from mgformer.data.sampling import Batch, num_batches, shuffled_batches
 from mgformer.errors import ConfigError
 from mgformer.graph.bipartite import Graph
-from mgformer.models import MODELS
+from mgformer.models import build_model
 from mgformer.models.base import TrainableModel
 from mgformer.progress import phase
 from mgformer.runs.config import RunConfig
-from mgformer.runs.prepare import open_data
+from mgformer.runs.prepare import prepare
 from mgformer.training.loop import step_on
 from mgformer.training.memory import keep_freed_memory
 from mgformer.training.optimizers import build_optimizers
@@ -45,7 +45,7 @@ def epoch_times(
     """
     keep_freed_memory()
     first = next(iter(configs.values()))
-    pairs = open_data(first).split.train
+    pairs = prepare(first).split.train
     tasks = {name: stepper(config, pairs, steps) for name, config in configs.items()}
     seconds = interleaved(tasks, repeats)
     return {
@@ -90,11 +90,10 @@ def median_ratio(seconds: Mapping[str, Sequence[float]], ours: str, theirs: str)
 
 def stepper(config: RunConfig, pairs: Interactions, steps: int) -> Callable[[], None]:
     """Return what makes so many steps of training, going on where it stopped."""
-    if not issubclass(MODELS[config.model_name], TrainableModel):
-        raise ConfigError(f"{config.model_name} is not trained step by step: it has no epochs")
     rng = np.random.default_rng(0)
-    model = MODELS[config.model_name](config.model, Graph(pairs.matrix), rng)
-    assert isinstance(model, TrainableModel)
+    model = build_model(config.model_name, config.model, Graph(pairs.matrix), rng)
+    if not isinstance(model, TrainableModel):
+        raise ConfigError(f"{config.model_name} is not trained step by step: it has no epochs")
     optimizers = build_optimizers(model, config.train)
     generator = torch.Generator().manual_seed(0)
     batches = endless(pairs, config.train.batch_size, rng)

@@ -11,8 +11,8 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from mgformer.errors import BundleError
-from mgformer.runs.bundle import write_whole
-from mgformer.training.loop import SELECTED_BY
+from mgformer.files import write_text
+from mgformer.ranking.metrics import SELECTION_METRIC
 
 NAME = "trials.json"
 
@@ -39,7 +39,7 @@ class Trial(BaseModel):
     @property
     def value(self) -> float:
         """What trials are compared by."""
-        return self.valid[SELECTED_BY]
+        return self.valid[SELECTION_METRIC]
 
 
 class Tuning(BaseModel):
@@ -73,4 +73,4 @@ def load_tuning(folder: Path) -> Tuning | None:
 def save_tuning(tuning: Tuning, folder: Path) -> None:
     """Write the tuning, in place of what is there."""
     folder.mkdir(parents=True, exist_ok=True)
-    write_whole(folder / NAME, tuning.model_dump_json(indent=1) + "\n")
+    write_text(folder / NAME, tuning.model_dump_json(indent=1) + "\n")

@@ -18,17 +18,18 @@ import numpy as np
 from mgformer.data.dataset import Dataset
 from mgformer.data.splits import Split
 from mgformer.errors import ConfigError, DataError, MgformerError
-from mgformer.experiments.runs import check_config, check_data, flat
 from mgformer.experiments.search import Attempt, GivenUp, import_optuna, propose, space_of
 from mgformer.experiments.trials import Trial, Tuning, load_tuning, save_tuning
+from mgformer.files import write_text
 from mgformer.models.space import Dimension
 from mgformer.progress import phase
-from mgformer.runs.bundle import write_whole
-from mgformer.runs.config import RunConfig, build_config, to_toml
-from mgformer.runs.prepare import Prepare, open_data
+from mgformer.ranking.metrics import SELECTION_METRIC
+from mgformer.runs.bundle import Bundle
+from mgformer.runs.config import RunConfig, build_config, flat_options, to_toml
+from mgformer.runs.folder import check_config, check_data
+from mgformer.runs.prepare import prepare
 from mgformer.runs.train import protocol_of, validate
 from mgformer.training.log import Entry
-from mgformer.training.loop import SELECTED_BY
 
 BEST = "best.toml"
 log = logging.getLogger("mgformer")
@@ -54,7 +55,7 @@ class Tuned(NamedTuple):
 
     def changes(self, trial: Trial) -> dict[str, Any]:
         """Return the options of a trial that are not those of the run that was given."""
-        given = flat(self.given.to_mapping())
+        given = flat_options(self.given.to_mapping())
         return {name: v for name, v in trial.options.items() if given.get(name) != v}
 
     def counts(self) -> str:
@@ -90,19 +91,19 @@ def tune(
             f"{config.model_name} has no options to look for{left}; train it with: mgformer train"
         )
     import_optuna()
-    opened = open_data(config, dataset)
-    blind = without_test(opened.split)
+    prepared = prepare(config, dataset)
+    blind = without_test(prepared.split)
     if not len(blind.valid):
         raise DataError(
-            f"{opened.dataset.name}: has no validation part to tune on; set split.valid above 0"
+            f"{prepared.dataset.name}: has no validation part to tune on; set split.valid above 0"
         )
-    tuning = _begun(folder, config, opened.dataset.fingerprint, sorted(held), space)
-    done, start = tuning.trials, flat(config.to_mapping())
+    tuning = _begun(folder, config, prepared.dataset.fingerprint, sorted(held), space)
+    done, start = tuning.trials, flat_options(config.to_mapping())
     with phase("trials", trials) as advance:
         advance(min(len(done), trials))
         while len(done) < trials and not (done and time.monotonic() - began > timeout):
             attempt = propose(space, start, config.seed, done)
-            trial = _tried(config, attempt, blind, opened.prepare)
+            trial = _make_trial(config, attempt, blind, prepared.before)
             log.info("trial %d: %s", len(done), _told(trial))
             done.append(trial)
             save_tuning(tuning, folder)
@@ -116,11 +117,11 @@ def tune(
         with_options(config, done[ranked[0]].options),
         done,
         ranked,
-        opened.dataset.name,
+        prepared.dataset.name,
         tuning.fingerprint,
         protocol_of(config, blind),
     )
-    write_whole(folder / BEST, described(tuned))
+    write_text(folder / BEST, described(tuned))
     return tuned
 
 
@@ -182,15 +183,15 @@ def _begun(
     return found
 
 
-def _tried(config: RunConfig, attempt: Attempt, split: Split, prepare: Prepare | None) -> Trial:
+def _make_trial(config: RunConfig, attempt: Attempt, split: Split, before: Bundle | None) -> Trial:
     """Make a trial. What makes it fail is part of the result: options may be impossible."""
     began = time.perf_counter()
     curve: dict[int, float] = {}
 
     def follow(entry: Entry) -> None:
-        if SELECTED_BY in entry:
-            curve[entry["epoch"]] = entry[SELECTED_BY]
-            attempt.report(entry["epoch"], entry[SELECTED_BY])
+        if SELECTION_METRIC in entry:
+            curve[entry["epoch"]] = entry[SELECTION_METRIC]
+            attempt.report(entry["epoch"], entry[SELECTION_METRIC])
 
     def ended(**how: Any) -> Trial:
         seconds = round(time.perf_counter() - began, 3)
@@ -198,7 +199,7 @@ def _tried(config: RunConfig, attempt: Attempt, split: Split, prepare: Prepare |
 
     try:
         run = with_options(config, attempt.options)
-        found = validate(run, split, prepare=prepare, write=follow)
+        found = validate(run, split, before=before, write=follow)
     except GivenUp:
         return ended(state="pruned")
     except (MgformerError, MemoryError, np.linalg.LinAlgError, RuntimeError) as error:

@@ -1,11 +1,12 @@
-"""The protocol: what is ranked, what is masked, who counts.
+"""The protocol: what is ranked, what is masked, and which users count.
 
-All items are ranked for every user who has held-out items; what the user is already known to have
-is masked, and nothing is sampled. Per-user values are kept, so that two runs can be compared.
+All items are ranked for every user with held-out items. Items that the user is known to have are
+masked. Nothing is sampled. Values are kept per user, so that two runs can be compared.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal, Protocol
 
 import numpy as np
 import scipy.sparse as sp
@@ -24,12 +25,12 @@ MGFormer paper follows for its figure."""
 
 
 class EvaluationConfig(BaseModel):
-    """What is measured."""
+    """Options of evaluation."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     ks: tuple[int, ...] = (10, 20, 50)
-    """Cut-offs of the lists."""
+    """Cut-offs: the lengths of lists at which metrics are computed."""
     memory_mb: int = Field(256, ge=1)
     """Bound on the working memory of ranking, in megabytes."""
 
@@ -46,13 +47,13 @@ class Evaluation:
     """Metrics of one ranking."""
 
     users: NDArray[np.int64]
-    """[V] the users who count."""
+    """[V] users with held-out items, by number."""
     values: Mapping[str, NDArray[np.float64]]
     """metric@k → [V] one value per user."""
     catalogue: Mapping[str, float]
-    """Coverage, Gini and novelty at each k: of the lists together, not of a user."""
+    """Coverage, Gini and novelty at each k, over all lists together."""
     groups: Mapping[str, Mapping[str, float]]
-    """group → metric@k → what items of this popularity contribute; groups add up to the mean."""
+    """group → metric@k → the contribution of the group's items; contributions sum to the mean."""
 
     @property
     def means(self) -> dict[str, float]:
@@ -67,12 +68,12 @@ def evaluate(
     item_degrees: NDArray[np.int64],
     options: EvaluationConfig = EvaluationConfig(),  # noqa: B008 -- frozen
 ) -> Evaluation | None:
-    """Rank all items for the users of `held_out`, masking `seen`; None if nobody has any.
+    """Rank all items for the users of `held_out`, masking `seen`; None if there are no such users.
 
     Args:
         scorer: The trained recommender.
-        held_out: Pairs to be found.
-        seen: [U, I] pairs not to be recommended.
+        held_out: Held-out pairs, which a good ranking finds.
+        seen: [U, I] pairs that are not recommended.
         item_degrees: [I] users of each item in train, for novelty and the popularity groups.
         options: Cut-offs and memory.
     """
@@ -108,8 +109,40 @@ def evaluate(
     return Evaluation(users, values, catalogue, groups)
 
 
+class Parts(Protocol):
+    """Parts of a dataset, as a split or a trained recommender has them."""
+
+    @property
+    def train(self) -> Interactions: ...
+    @property
+    def valid(self) -> Interactions: ...
+    @property
+    def test(self) -> Interactions: ...
+    @property
+    def history(self) -> Interactions | None: ...
+
+
+def evaluate_part(
+    scorer: Scorer, parts: Parts, part: Literal["valid", "test"], options: EvaluationConfig
+) -> Evaluation | None:
+    """Evaluate on validation or test with the masks of the protocol; None if the part is empty.
+
+    Validation masks train. Test masks train and validation. Held-out users are ranked by their
+    history, and the history is masked.
+    """
+    train, history = parts.train, parts.history
+    held_out = parts.valid if part == "valid" else parts.test
+    degrees = np.bincount(train.indices, minlength=train.num_items)
+    if history is not None:
+        seen = history.matrix
+        scorer = scorer.fold_in(seen)
+    else:
+        seen = train.matrix if part == "valid" else sp.csr_array(train.matrix + parts.valid.matrix)
+    return evaluate(scorer, held_out, seen, degrees, options)
+
+
 def popularity_groups(item_degrees: NDArray[np.int64]) -> NDArray[np.int8]:
-    """Return each item's group number: the least popular 80 % of items, 15 %, and the top 5 %."""
+    """Return the group number of each item: the least popular 80 %, the next 15 %, the top 5 %."""
     order = np.argsort(item_degrees, kind="stable")
     bounds = np.round(np.cumsum(GROUP_SHARES) * len(order)).astype(np.int64)
     groups = np.empty(len(order), dtype=np.int8)
@@ -120,7 +153,7 @@ def popularity_groups(item_degrees: NDArray[np.int64]) -> NDArray[np.int8]:
 def _hits(
     held_out: Interactions, users: NDArray[np.int64], ranked: NDArray[np.int32]
 ) -> NDArray[np.bool_]:
-    """Return whether each ranked item is held out for its user; a list's empty places are not."""
+    """Return whether each ranked item is held out for its user; empty places count as misses."""
     width = held_out.num_items
     known = held_out.rows.astype(np.int64) * width + held_out.indices  # ascending
     asked = users[:, None] * width + ranked

@@ -24,6 +24,12 @@ Hits = NDArray[np.bool_]  # [U, K], K the length of the lists
 Counts = NDArray[np.int64]  # [U]
 Values = NDArray[np.float64]  # [U]
 
+SELECTION_K = 20
+SELECTION_METRIC = f"ndcg@{SELECTION_K}"
+"""What epochs, options and models are chosen by, on validation."""
+SELECTION_METRICS = (f"recall@{SELECTION_K}", SELECTION_METRIC)
+"""What tables show."""
+
 
 def recall(hits: Hits, relevant: Counts, k: int) -> Values:
     """Return the share of held-out items found."""

@@ -1,10 +1,10 @@
-"""How two embeddings make a score: dot product, cosine, or cosine with a prior of popularity.
+"""How two embeddings make a score: dot product, cosine, or cosine with a popularity prior.
 
-Losses such as alignment and uniformity train directions, not lengths. Ranking by the raw product
-lets the lengths act as a prior of popularity that nobody chose; ranking by the cosine has none.
-cosine(u, i) · deg(i)^γ and cosine(u, i) + γ log deg(i) have the one that serves validation best.
-Both stay a product of two matrices: a factor goes into the item's, a summand into a channel in
-which every user has a one.
+Losses such as alignment and uniformity train directions, not lengths. In a raw dot product the
+lengths act as a popularity prior that nobody chose. A cosine has no such prior. The kinds `degree`,
+cosine(u, i) · deg(i)^γ, and `prior`, cosine(u, i) + γ log deg(i), have one whose weight γ is chosen
+on validation. Both remain products of two matrices: a factor scales the item vectors, and a summand
+becomes one more channel in which every user has a 1.
 
 Shapes: U users, I items, D channels.
 """
@@ -18,13 +18,33 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor
 from torch.nn import functional
 
-from mgformer.ranking.scorers import DotScorer
+from mgformer.ranking.scorers import DotScorer, Scorer
 
 Kind = Literal["dot", "cosine", "degree", "prior"]
 
 
+class Chosen(NamedTuple):
+    """What a run chose on validation, so that a refit can do the same."""
+
+    epochs: int = 0
+    kind: Kind | None = None
+    """How embeddings are compared; None if the model has none."""
+    gamma: float | None = None
+
+
+class Scored(NamedTuple):
+    """A scorer with its kind of score and γ; both None if it has no embeddings."""
+
+    scorer: Scorer
+    kind: Kind | None = None
+    gamma: float | None = None
+
+
 class Grid(NamedTuple):
-    """Where γ is looked for: from `start`, which it is where there is no validation, in steps."""
+    """The values of γ to try: multiples of `step` up to `stop`, beginning at `start`.
+
+    Without validation γ is `start`.
+    """
 
     start: float
     step: float
@@ -41,9 +61,9 @@ class ScoreConfig(BaseModel):
 
     kind: Literal["auto", "dot", "cosine", "degree", "prior"] = "auto"
     """dot: u·i; cosine: u·i / ‖u‖‖i‖; degree: cosine × deg(i)^gamma; prior: cosine + gamma log
-    deg(i); auto: what is usual for the model, the best on validation if that is more than one."""
+    deg(i); auto: the model's own kind, or the best on validation if the model has several."""
     gamma: float | None = Field(None, ge=-2, le=2)
-    """The weight of popularity; chosen on validation if not given."""
+    """Weight of popularity. It is chosen on validation if not given."""
 
     @model_validator(mode="after")
     def _gamma_has_a_use(self) -> "ScoreConfig":
@@ -57,8 +77,8 @@ def rescored(scorer: DotScorer, kind: Kind, gamma: float, item_degrees: Tensor) 
     if kind == "dot":
         return scorer
     users, items = functional.normalize(scorer.users), functional.normalize(scorer.items)
-    # An item nobody has counts as had once. Degrees are taken as shares of the largest, which
-    # leaves every ranking as it is, and scores at most 1.
+    # An item without users counts as if it had one. Dividing by the largest degree does not change
+    # any ranking, and it keeps scores at most 1.
     degrees = item_degrees.clamp_min(1).to(items.dtype)[:, None]  # [I, 1]
     degrees = degrees / degrees.max()
     if kind == "degree":
@@ -69,8 +89,20 @@ def rescored(scorer: DotScorer, kind: Kind, gamma: float, item_degrees: Tensor) 
     return replace(scorer, users=users, items=items, unit=True, constant=int(kind == "prior"))
 
 
+def with_score(
+    scorer: Scorer, kind: Kind | None, gamma: float | None, item_degrees: Tensor
+) -> Scored:
+    """Return the scorer with a given kind of score; γ is the start of its grid, if not given."""
+    if not isinstance(scorer, DotScorer) or kind is None:
+        return Scored(scorer)
+    if kind in GRIDS and gamma is None:
+        gamma = GRIDS[kind].start
+    best = rescored(scorer, kind, gamma or 0.0, item_degrees)
+    return Scored(best, kind, gamma if kind in GRIDS else None)
+
+
 def best_gamma(measure: Callable[[float], float], grid: Grid) -> float:
-    """Walk over the grid, uphill from its start, to the nearest maximum."""
+    """Climb from the start of the grid to the nearest maximum."""
     known: dict[int, float] = {}
 
     def value(step: int) -> float:

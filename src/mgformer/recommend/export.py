@@ -48,7 +48,7 @@ def export(bundle: Bundle, form: str, folder: Path) -> dict[str, Any]:
 def _vectors(bundle: Bundle) -> DotScorer:
     if not isinstance(bundle.scorer, DotScorer):
         raise ConfigError(
-            f"{bundle.record.get('model')} has no vectors to export: it compares items with items;"
+            f"{bundle.record.model} has no vectors to export: it compares items with items;"
             " export --format card, or train a model with embeddings, such as mgformer"
         )
     scorer = bundle.complete_scorer
@@ -226,33 +226,33 @@ def _to_card(bundle: Bundle, folder: Path) -> dict[str, Any]:
 def model_card(bundle: Bundle) -> str:
     """Return what somebody who is to use the recommender must know, in Markdown."""
     record = bundle.record
-    config = record.get("config", {})
+    config = record.config
     ks = config.get("evaluation", {}).get("ks", [20])
     names = [f"{metric}@{k}" for metric in ("recall", "ndcg", "coverage") for k in ks]
-    parts = {"test": "test", "popularity, test": "popularity", "validation": "valid"}
-    known = [name for name in names if name in record.get("test", {})]
+    parts = {
+        "test": record.test,
+        "popularity, test": record.popularity,
+        "validation": record.valid,
+    }
+    known = [name for name in names if name in record.test]
     rows = [
-        f"| {name} | "
-        + " | ".join(_figure(record.get(part, {}).get(name)) for part in parts.values())
-        + " |"
+        f"| {name} | " + " | ".join(_figure(part.get(name)) for part in parts.values()) + " |"
         for name in known
     ]
     facts = {
-        "model": record.get("model"),
-        "dataset": f"{record.get('dataset')} ({record.get('fingerprint')})",
+        "model": record.model,
+        "dataset": f"{record.dataset} ({record.fingerprint})",
         "size": f"{len(bundle.users):,} users, {len(bundle.items):,} items,"
         f" {len(bundle.train):,} interactions trained on",
-        "protocol": record.get("protocol"),
-        "trained on": "everything, after these figures were measured"
-        if "refit" in record
-        else None,
-        "seed": record.get("seed"),
-        "epochs": record.get("epochs") or None,  # none where nothing is trained step by step
-        "library, commit": f"{record.get('library')}, {record.get('commit')}",
+        "protocol": record.protocol,
+        "trained on": "everything, after these figures were measured" if record.refit else None,
+        "seed": record.seed,
+        "epochs": record.epochs or None,  # none where nothing is trained step by step
+        "library, commit": f"{record.library}, {record.commit}",
     }
     return "\n".join(
         [
-            f"# {record.get('model')} on {record.get('dataset')}",
+            f"# {record.model} on {record.dataset}",
             "",
             *(f"- {name}: {value}" for name, value in facts.items() if value is not None),
             "",

@@ -194,7 +194,7 @@ class Recommender:
         scorer = self.bundle.scorer
         if not isinstance(scorer, DotScorer):
             raise ConfigError(
-                f"{self.bundle.record.get('model')} has no vectors: it compares items with items;"
+                f"{self.bundle.record.model} has no vectors: it compares items with items;"
                 " train a model with embeddings, such as mgformer"
             )
         somebody = self.history_of(history)
@@ -290,7 +290,7 @@ class Recommender:
         if len(strangers):
             asked = numbers[strangers]
             (found.items[strangers], found.scores[strangers]), others = self.rank_histories(
-                sp.csr_array(bundle.telling[asked]),
+                sp.csr_array(bundle.trained_items[asked]),
                 sp.csr_array(bundle.known[asked]),
                 k,
                 exclude_seen=exclude_seen,
@@ -377,7 +377,7 @@ class Recommender:
         scorer = self.bundle.scorer
         if isinstance(scorer, DotScorer) and scorer.num_varying < 2:
             raise ConfigError(
-                f"{self.bundle.record.get('model')} cannot tell which {what} are alike: it has one"
+                f"{self.bundle.record.model} cannot tell which {what} are alike: it has one"
                 " number for each; train another model, such as mgformer"
             )
 

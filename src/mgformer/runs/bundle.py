@@ -26,12 +26,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mgformer.data.download import sha256_of
 from mgformer.data.ids import Ids
 from mgformer.data.interactions import Interactions
 from mgformer.errors import BundleError
+from mgformer.files import sha256_of, write_text
 from mgformer.progress import phase
 from mgformer.ranking.scorers import DotScorer, HistoryScorer, Scorer
+from mgformer.runs.record import Record, read_record
 from mgformer.version import __version__
 
 FORMAT = 1
@@ -42,7 +43,7 @@ FILES = ("scorer", "pairs", "users", "items", "per_user", "weights")
 Stamp = frozenset[tuple[str, int, int, int]]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Bundle:
     """A trained recommender and what it was trained on."""
 
@@ -54,8 +55,7 @@ class Bundle:
     history: Interactions | None
     """Known items of held-out users; None if nobody is held out."""
     item_names: pl.Series | None
-    record: dict[str, Any]
-    """Model, config, dataset, fingerprint, protocol, seed, metrics, seconds: plain JSON."""
+    record: Record
     per_user: pl.DataFrame | None = None
     """Test metrics of each user, with the column `user`."""
     weights: Mapping[str, Tensor] = field(default_factory=dict)
@@ -82,7 +82,7 @@ class Bundle:
         return np.bincount(self.train.indices, minlength=self.train.num_items)
 
     @cached_property
-    def telling(self) -> sp.csr_array:
+    def trained_items(self) -> sp.csr_array:
         """[U, I] `known` without items that are not in train: of those nothing was learned."""
         trained = self.item_degrees > 0
         if trained.all():
@@ -93,22 +93,22 @@ class Bundle:
         return kept
 
     @cached_property
-    def strangers(self) -> NDArray[np.int64]:
+    def cold_users(self) -> NDArray[np.int64]:
         """Users who are not in train, by number: the model knows them by their items alone."""
         return np.flatnonzero(np.diff(self.train.indptr) == 0)
 
     @cached_property
     def complete_scorer(self) -> Scorer:
-        """The scorer with vectors of strangers, if it has vectors, solved for from their items.
+        """The scorer with vectors of cold_users, if it has vectors, solved for from their items.
 
         What training left in their place is of no use.
         """
         scorer = self.scorer
-        if not isinstance(scorer, DotScorer) or not len(self.strangers):
+        if not isinstance(scorer, DotScorer) or not len(self.cold_users):
             return scorer
         users = scorer.users.clone()
-        folded = scorer.fold_in(sp.csr_array(self.telling[self.strangers]))
-        users[torch.from_numpy(self.strangers)] = folded.users.to(users.dtype)
+        folded = scorer.fold_in(sp.csr_array(self.trained_items[self.cold_users]))
+        users[torch.from_numpy(self.cold_users)] = folded.users.to(users.dtype)
         return replace(scorer, users=users)
 
     def name_of(self, item: int) -> str | None:
@@ -147,10 +147,10 @@ def save_bundle(bundle: Bundle, folder: Path) -> None:
             "library": __version__,
             "scorer": {"kind": kind, **settings},
             "files": files,
-            "record": bundle.record,
+            "record": bundle.record.to_mapping(),
         }
         manifest["checksum"] = _manifest_checksum(manifest)
-        write_whole(folder / MANIFEST, json.dumps(manifest, indent=2) + "\n")
+        write_text(folder / MANIFEST, json.dumps(manifest, indent=2) + "\n")
     named = {file["name"] for file in files.values()}
     for old in folder.iterdir():
         if _kind_of(old) in FILES and old.name not in named:
@@ -194,14 +194,22 @@ def load_bundle(folder: Path) -> Bundle:
     assert valid is not None
     assert test is not None
     names = items["name"] if "name" in items.columns else None
-    record = manifest["record"]
-    return Bundle(scorer, train, valid, test, part("history"), names, record, per_user, weights)
+    return Bundle(
+        scorer=scorer,
+        train=train,
+        valid=valid,
+        test=test,
+        history=part("history"),
+        item_names=names,
+        record=read_record(manifest.get("record"), str(folder)),
+        per_user=per_user,
+        weights=weights,
+    )
 
 
-def read_record(folder: Path) -> dict[str, Any]:
-    """Return what the bundle in a folder says of itself, without reading its tensors."""
-    record: dict[str, Any] = _read_manifest(folder)["record"]
-    return record
+def load_record(folder: Path) -> Record:
+    """Return the record of the bundle in a folder, without reading its tensors."""
+    return read_record(_read_manifest(folder).get("record"), str(folder))
 
 
 def manifest_checksum(folder: Path) -> str:
@@ -229,16 +237,6 @@ def check_folder(folder: Path) -> None:
         raise BundleError(f"{nearest}: is a file, expected a folder; choose another --out")
     if not os.access(nearest, os.W_OK):
         raise BundleError(f"{nearest}: may not be written to; choose another --out")
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write a file in one step: a crash leaves the old one or the new one, never half of one."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with draft.open("w", encoding="utf-8") as stream:
-        stream.write(text)
-        stream.flush()
-        os.fsync(stream.fileno())
-    draft.replace(path)
 
 
 def _pack_scorer(scorer: Scorer) -> tuple[str, dict[str, Tensor], dict[str, float]]:

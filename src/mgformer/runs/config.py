@@ -1,4 +1,4 @@
-"""One run, completely described: composed from the options that live next to the code they govern.
+"""The config of a run, put together from options that live beside the code they govern.
 
 A run is written as TOML and changed with `--set section.option=value`:
 
@@ -8,7 +8,7 @@ A run is written as TOML and changed with `--set section.option=value`:
     [split]         # train, validation, test       data/splits.py
     [model]         # name = "ease", and its own options
     [train]         # epochs, batches, optimiser    training/options.py
-    [score]         # how embeddings are compared   ranking/scoring.py
+    [score]         # how embeddings are compared   ranking/score.py
     [evaluation]    # cut-offs, memory              ranking/evaluation.py
 """
 
@@ -23,8 +23,8 @@ from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationErr
 from mgformer.data.formats.columns import DataConfig
 from mgformer.data.splits import SplitConfig
 from mgformer.errors import ConfigError, did_you_mean
-from mgformer.models import MODELS
-from mgformer.models.base import ModelConfig
+from mgformer.models import import_model, model_class
+from mgformer.models.base import Model, ModelConfig, TrainableModel
 from mgformer.ranking.evaluation import EvaluationConfig
 from mgformer.ranking.score import GRIDS, Kind, ScoreConfig
 from mgformer.training.options import TrainConfig
@@ -54,15 +54,23 @@ class RunConfig(BaseModel):
     model: SerializeAsAny[ModelConfig]
 
     @property
+    def model_class(self) -> type[Model]:
+        """The model; a model from outside was imported when the config was built."""
+        return model_class(self.model_name)
+
+    @property
+    def trainable(self) -> bool:
+        """Whether the model is trained step by step."""
+        return issubclass(self.model_class, TrainableModel)
+
+    @property
     def score_kinds(self) -> tuple[Kind, ...]:
         """How embeddings may be compared; empty if the model has none."""
-        if self.score.kind == "auto":
-            return MODELS[self.model_name].score_kinds
-        return (self.score.kind,)
+        return self.model_class.score_kinds if self.score.kind == "auto" else (self.score.kind,)
 
     @model_validator(mode="after")
     def _has_something_to_score_with(self) -> "RunConfig":
-        if not MODELS[self.model_name].score_kinds and self.score != ScoreConfig():
+        if not self.model_class.score_kinds and self.score != ScoreConfig():
             raise ValueError(
                 f"score: {self.model_name} has no embeddings to compare; leave the section out"
             )
@@ -77,26 +85,56 @@ class RunConfig(BaseModel):
         return whole
 
 
-def build_config(raw: Mapping[str, Any], source: str = "config") -> RunConfig:
-    """Check a nested mapping and return the run it describes."""
+def build_config(
+    raw: Mapping[str, Any], source: str = "config", *, trusted: bool = True
+) -> RunConfig:
+    """Check a nested mapping and return the run it describes.
+
+    Args:
+        raw: Sections and options.
+        source: Where they come from, for error messages.
+        trusted: Whether a model `package.module:Class` that the mapping names may be imported. It
+            may not if the mapping was read from a bundle or a checkpoint.
+    """
     sections = {name: dict(v) if isinstance(v, Mapping) else v for name, v in raw.items()}
     own = sections.pop("model", {})
     if not isinstance(own, dict):
         raise ConfigError(f"{source}: model must be a section, got {own!r}; write model.name=…")
     name = str(own.pop("name", DEFAULT_MODEL))
-    if name not in MODELS:
-        known = ", ".join(sorted(MODELS))
-        hint = did_you_mean(name, MODELS)
-        raise ConfigError(f"{source}: model.name: unknown model {name!r}{hint} (known: {known})")
     sections.pop("model_name", None)
     try:
-        model = MODELS[name].Config.model_validate(own)
+        schema = (import_model if trusted else model_class)(name).Config
+    except ConfigError as error:
+        raise ConfigError(f"{source}: model.name: {error}") from None
+    try:
+        model = schema.model_validate(own)
     except ValidationError as error:
-        raise _one_line(error, MODELS[name].Config, source, ("model",), f" of {name}") from None
+        raise _one_line(error, schema, source, ("model",), f" of {name}") from None
     try:
         return RunConfig(model_name=name, model=model, **sections)
     except ValidationError as error:
         raise _one_line(error, RunConfig, source) from None
+
+
+def flat_options(raw: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return a nested mapping as one level: dotted name → value."""
+    result: dict[str, Any] = {}
+    for name, value in raw.items():
+        if isinstance(value, Mapping):
+            result |= flat_options(value, f"{prefix}{name}.")
+        else:
+            result[f"{prefix}{name}"] = value
+    return result
+
+
+def different_options(
+    one: Mapping[str, Any], other: Mapping[str, Any]
+) -> dict[str, tuple[Any, Any]]:
+    """Return the options in which two nested mappings differ: dotted name → both values."""
+    left, right = flat_options(one), flat_options(other)
+    names = sorted({*left, *right})
+    pairs = {name: (left.get(name), right.get(name)) for name in names}
+    return {name: values for name, values in pairs.items() if values[0] != values[1]}
 
 
 def read_config(path: Path) -> dict[str, Any]:

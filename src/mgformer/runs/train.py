@@ -1,39 +1,36 @@
-"""One way through: dataset, split, graph, model, scorer, metrics, bundle."""
+"""One run from config to bundle: prepare the data, train, choose on validation, test, record."""
 
 import logging
-import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
-import scipy.sparse as sp
 
-from mgformer.runs.bundle import Bundle
-from mgformer.runs.config import RunConfig, build_config
 from mgformer.data.dataset import Dataset
 from mgformer.data.interactions import Interactions
 from mgformer.data.splits import Split
 from mgformer.errors import ConfigError
-from mgformer.runs.fit import Among, Choice, Fitted, fit
 from mgformer.graph.bipartite import Graph
-from mgformer.models import MODELS
+from mgformer.models import build_model, model_class
 from mgformer.models.base import TrainableModel
-from mgformer.runs.prepare import Prepare, open_data, streams_of
-from mgformer.ranking.evaluation import Evaluation, EvaluationConfig, evaluate
-from mgformer.ranking.scorers import Scorer
+from mgformer.ranking.evaluation import Evaluation, EvaluationConfig, Parts, evaluate_part
+from mgformer.ranking.score import Chosen
+from mgformer.ranking.selection import Validator
+from mgformer.runs.bundle import Bundle
+from mgformer.runs.config import RunConfig
+from mgformer.runs.fit import fit
+from mgformer.runs.prepare import prepare, streams_of
+from mgformer.runs.record import Figures, Record, commit_of_code
+from mgformer.runs.workspace import Workspace
 from mgformer.training.log import Entry
-from mgformer.training.loop import Hooks
 from mgformer.training.memory import peak_mb, reset_peak
 from mgformer.training.profile import Profile, profile
-from mgformer.runs.workspace import Workspace
 from mgformer.version import __version__
-
-SELECTION_K = 20
 
 log = logging.getLogger("mgformer")
 
@@ -41,7 +38,7 @@ log = logging.getLogger("mgformer")
 class Validation(NamedTuple):
     """How a run does on validation."""
 
-    figures: dict[str, float]
+    figures: Figures
     """Recall@20 and NDCG@20 of all validation users."""
     epochs: int
 
@@ -57,79 +54,78 @@ def train(
 
     Args:
         config: The run.
-        dataset: Stands in for `config.dataset`.
-        folder: Where a model that is trained step by step keeps its log and checkpoints; they stay
-            for as long as the bundle is not saved (`remove_checkpoint`).
-        resume: Go on from the checkpoint in `folder`, if there is one.
+        dataset: Used instead of reading `config.dataset`.
+        folder: Where a model that is trained step by step keeps its log and checkpoints. The
+            checkpoint stays until the caller has saved the bundle (`remove_checkpoint`).
+        resume: Continue from the checkpoint in `folder`, if there is one.
     """
-    trainable = issubclass(MODELS[config.model_name], TrainableModel)
-    workspace = (
-        Workspace(folder, config.to_mapping(), resume=resume) if folder and trainable else None
-    )
+    workspace = None
+    if folder and config.trainable:
+        workspace = Workspace(folder, config.to_mapping(), resume=resume)
     seconds: dict[str, float] = {}
     streams = streams_of(config.seed)
     counted = reset_peak()
     with _timed(seconds, "prepare"):
-        dataset, split, prepare = open_data(config, dataset)
+        dataset, split, before = prepare(config, dataset)
     if workspace:
-        workspace.opened(dataset.fingerprint)
+        workspace.begin(dataset.fingerprint)
         seconds["train"] = workspace.seconds_before
-    results: dict[str, Any] = dict(workspace.results) if workspace else {}
-    if not results:
+    if workspace and workspace.results:  # the run was interrupted in its refit
+        valid, chosen = workspace.results["valid"], Chosen(**workspace.results["choice"])
+    else:
         with _timed(seconds, "train"):
-            hooks = workspace.hooks() if workspace else None
-            fitted = _select(config, split, streams.select, prepare, hooks)
+            fitted = fit(
+                config,
+                split.train,
+                streams.select,
+                validator=validator_of(config, split),
+                hooks=workspace.hooks("select") if workspace else None,
+                before=before,
+            )
         with _timed(seconds, "evaluate"):
-            valid = evaluate_part(fitted.scorer, split, "valid", config.evaluation)
-        results = {
-            "valid": valid.means if valid else {},
-            "choice": fitted.choice._asdict(),
-        }
+            valid = _means(evaluate_part(fitted.scorer, split, "valid", config.evaluation))
+        chosen = fitted.chosen
     if config.split.refit:
+        if workspace:
+            workspace.results = {"valid": valid, "choice": chosen._asdict()}
         with _timed(seconds, "train"):
             whole = split.train.union(split.valid)
-            if workspace:
-                workspace.stage, workspace.results = "refit", results
-            hooks = workspace.hooks() if workspace else None
-            choice = Choice(**results["choice"])
-            fitted = fit(config, whole, streams.refit, choice=choice, hooks=hooks, prepare=prepare)
-            split = replace(
-                split, train=whole, valid=whole.subset(np.zeros(len(whole), dtype=bool))
-            )
+            hooks = workspace.hooks("refit") if workspace else None
+            fitted = fit(config, whole, streams.refit, chosen=chosen, hooks=hooks, before=before)
+            split = replace(split, train=whole, valid=whole.no_pairs())
     with _timed(seconds, "evaluate"):
         test = evaluate_part(fitted.scorer, split, "test", config.evaluation)
-    record = {
-        "model": config.model_name,
-        "dataset": dataset.name,
-        "fingerprint": dataset.fingerprint,
-        "protocol": protocol_of(config, split),
-        "seed": config.seed,
-        "valid": results["valid"],
-        "test": test.means if test else {},
-        "groups": test.groups if test else {},
-        "seconds": {name: round(value, 3) for name, value in seconds.items()},
-        "peak_mb": peak_mb() if counted else None,
-        "epochs": results["choice"]["epochs"],
-        "score": results["choice"]["kind"],
-        "gamma": results["choice"]["gamma"],
-        "config": config.to_mapping(),
-        "library": __version__,
-        "commit": commit(),
-        "popularity": dict(popularity_of(split, config.evaluation)),
-    }
+    record = Record(
+        model=config.model_name,
+        dataset=dataset.name,
+        fingerprint=dataset.fingerprint,
+        protocol=protocol_of(config, split),
+        seed=config.seed,
+        valid=valid,
+        test=_means(test),
+        groups=test.groups if test else {},
+        seconds={name: round(value, 3) for name, value in seconds.items()},
+        peak_mb=peak_mb() if counted else None,
+        epochs=chosen.epochs,
+        score=chosen.kind,
+        gamma=chosen.gamma,
+        config=config.to_mapping(),
+        library=__version__,
+        commit=commit_of_code(),
+        popularity=popularity_of(split, config.evaluation),
+    )
     if workspace:
         workspace.close()
-    per_user = _per_user(test, split.train) if test else None
     return Bundle(
-        fitted.scorer,
-        split.train,
-        split.valid,
-        split.test,
-        split.history,
-        dataset.item_names,
-        record,
-        per_user,
-        fitted.weights,
+        scorer=fitted.scorer,
+        train=split.train,
+        valid=split.valid,
+        test=split.test,
+        history=split.history,
+        item_names=dataset.item_names,
+        record=record,
+        per_user=_per_user(test, split.train) if test else None,
+        weights=fitted.weights,
     )
 
 
@@ -137,130 +133,83 @@ def validate(
     config: RunConfig,
     split: Split,
     *,
-    prepare: Prepare | None = None,
+    before: Bundle | None = None,
     write: Callable[[Entry], None] = lambda entry: None,
 ) -> Validation:
-    """Train on train and measure on validation, as `train` does; test is neither needed nor read.
+    """Train on train and measure on validation, as `train` does, without looking at test.
 
     Args:
         config: The run.
         split: Its data; there must be a validation part.
-        prepare: As in `Opened`.
-        write: Receives the figures of each epoch; what it raises ends the training.
+        before: A trained recommender to continue from.
+        write: Receives the figures of each epoch. An exception that it raises ends the training.
     """
-    fitted = _select(config, split, streams_of(config.seed).select, prepare, {"write": write})
-    result = evaluate_part(fitted.scorer, split, "valid", _selection_options(config))
-    assert result is not None
-    return Validation(_selection_figures(result), fitted.choice.epochs)
+    validator, rng = validator_of(config, split), streams_of(config.seed).select
+    assert validator is not None, "validation pairs are needed"
+    hooks: dict[str, Callable[[Entry], None]] = {"write": write}
+    fitted = fit(config, split.train, rng, validator=validator, hooks=hooks, before=before)  # type: ignore[arg-type]
+    return Validation(validator.measure(fitted.scorer), fitted.chosen.epochs)
+
+
+def validator_of(config: RunConfig, split: Split) -> Validator | None:
+    """Return what chooses on the validation part of a split; None if there is no such part."""
+    if not len(split.valid):
+        return None
+    validator = Validator(
+        split,
+        config.score_kinds,
+        config.score,
+        num_users=config.train.validation_users,
+        memory_mb=config.evaluation.memory_mb,
+    )
+    if config.trainable:
+        some, every = (
+            np.count_nonzero(np.diff(part.valid.indptr)) for part in (validator.sample, split)
+        )
+        how_many = f"{some:,} of {every:,}" if some < every else f"all {every:,}"
+        often = config.train.evaluate_every
+        log.info(
+            "validating %s with %s validation users",
+            "every epoch" if often == 1 else f"every {often} epochs",
+            how_many,
+        )
+    return validator
 
 
 def untrained_model(bundle: Bundle) -> TrainableModel:
-    """Build the model of a bundle anew, as it was when its training began, to the same bits.
+    """Build the model of a bundle as it was before its training, to the same bits.
 
-    `load_state_dict(bundle.weights)` makes it the trained one; only what training does not change
-    is of use where an old library saved no weights.
+    `load_state_dict(bundle.weights)` turns it into the trained one.
     """
-    config = build_config(bundle.record["config"])
+    config = bundle.record.run_config()
     streams = streams_of(config.seed)
     rng = streams.refit if config.split.refit else streams.select
-    if "refit" in bundle.record:
+    if bundle.record.refit:
         rng = streams.whole
-    model = MODELS[config.model_name](config.model, Graph(bundle.train.matrix), rng)
+    model = build_model(config.model_name, config.model, Graph(bundle.train.matrix), rng)
     assert isinstance(model, TrainableModel)
     return model
 
 
 def profile_training(config: RunConfig) -> Profile:
-    """Say where the time of a training step of this run would go."""
-    if not issubclass(MODELS[config.model_name], TrainableModel):
+    """Measure where the time of a training step of this run goes."""
+    pairs, rng = prepare(config).split.train, streams_of(config.seed).select
+    model = build_model(config.model_name, config.model, Graph(pairs.matrix), rng)
+    if not isinstance(model, TrainableModel):
         raise ConfigError(f"{config.model_name} is not trained step by step: nothing to profile")
-    pairs, rng = open_data(config).split.train, streams_of(config.seed).select
-    model = MODELS[config.model_name](config.model, Graph(pairs.matrix), rng)
-    assert isinstance(model, TrainableModel)
     return profile(model, pairs, config.train, rng)
 
 
-def _select(
-    config: RunConfig,
-    split: Split,
-    rng: np.random.Generator,
-    prepare: Prepare | None,
-    hooks: Hooks | None,
-) -> Fitted:
-    """Train on train, choosing on validation what there is to choose."""
-    if not len(split.valid):
-        return fit(config, split.train, rng, hooks=hooks, prepare=prepare)
-    options = _selection_options(config)
-    count = config.train.validation_users
-    parts: dict[Among, Split] = {
-        "all": split,
-        "some": replace(split, valid=thinned(split.valid, count)),
-    }
-    if issubclass(MODELS[config.model_name], TrainableModel):
-        log.info(
-            "epochs are compared by %s of %s users with validation items, every %d; "
-            "all of them count in the end",
-            *(
-                f"{np.count_nonzero(np.diff(part.valid.indptr)):,}"
-                for part in (parts["some"], parts["all"])
-            ),
-            config.train.evaluate_every,
-        )
-
-    def measure(scorer: Scorer, among: Among) -> dict[str, float] | None:
-        result = evaluate_part(scorer, parts[among], "valid", options)
-        return _selection_figures(result) if result else None
-
-    return fit(config, split.train, rng, measure=measure, hooks=hooks, prepare=prepare)
-
-
-def _selection_options(config: RunConfig) -> EvaluationConfig:
-    return EvaluationConfig(ks=(SELECTION_K,), memory_mb=config.evaluation.memory_mb)
-
-
-def _selection_figures(result: Evaluation) -> dict[str, float]:
-    return {name: result.means[name] for name in (f"ndcg@{SELECTION_K}", f"recall@{SELECTION_K}")}
-
-
-def thinned(pairs: Interactions, num_users: int) -> Interactions:
-    """Return the pairs of at most so many users, evenly spaced among those who have any; 0: all."""
-    if not num_users:
-        return pairs
-    users = np.flatnonzero(np.diff(pairs.indptr))
-    kept = users[:: max(1, -(-len(users) // num_users))]
-    return pairs.subset(np.isin(pairs.rows, kept))
-
-
-def evaluate_part(
-    scorer: Scorer, split: Split | Bundle, part: str, options: EvaluationConfig
-) -> Evaluation | None:
-    """Evaluate on "valid" or "test" with the masks of the protocol; None if the part is empty.
-
-    Validation masks train; test masks train and validation. Held-out users are ranked by their
-    history, and that is masked.
-    """
-    train = split.train
-    held_out = split.valid if part == "valid" else split.test
-    degrees = np.bincount(train.indices, minlength=train.num_items)
-    if split.history is not None:
-        seen = split.history.matrix
-        scorer = scorer.fold_in(seen)
-    else:
-        seen = train.matrix if part == "valid" else sp.csr_array(train.matrix + split.valid.matrix)
-    return evaluate(scorer, held_out, seen, degrees, options)
-
-
-def popularity_of(split: Split | Bundle, options: EvaluationConfig) -> Mapping[str, float]:
-    """Return the test metrics of recommending what is popular: the floor of any comparison."""
-    name = "popularity"
-    graph = Graph(split.train.matrix)
-    scorer = MODELS[name](MODELS[name].Config(), graph, np.random.default_rng(0)).scorer()
-    result = evaluate_part(scorer, split, "test", options)
-    return result.means if result else {}
+def popularity_of(parts: Parts, options: EvaluationConfig) -> Figures:
+    """Return the test metrics of recommending the most popular items."""
+    graph = Graph(parts.train.matrix)
+    options_of_model = model_class("popularity").Config()
+    model = build_model("popularity", options_of_model, graph, np.random.default_rng(0))
+    return _means(evaluate_part(model.scorer(), parts, "test", options))
 
 
 def protocol_of(config: RunConfig, split: Split) -> str:
-    """Say in one line how the numbers came about."""
+    """Describe in one line how the figures were made."""
     options = config.split
     shares = f"valid {options.valid:g}, test {options.test:g}"
     how = {
@@ -274,20 +223,8 @@ def protocol_of(config: RunConfig, split: Split) -> str:
     return f"{split.kind}: {how}{refit}; all items ranked, known ones masked"
 
 
-def commit() -> str | None:
-    """Return the commit of the code that runs, marked if changed since; None if it is installed."""
-    here = Path(__file__).parent
-    try:
-        done = subprocess.run(
-            ["git", "-C", str(here), "describe", "--always", "--dirty", "--abbrev=12"],
-            capture_output=True,
-            text=True,
-            timeout=10,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    # A folder of installed packages may lie inside somebody else's repository.
-    return done.stdout.strip() or None if "site-packages" not in here.parts else None
+def _means(evaluation: Evaluation | None) -> Figures:
+    return evaluation.means if evaluation else {}
 
 
 def _per_user(evaluation: Evaluation, pairs: Interactions) -> pl.DataFrame:
@@ -296,7 +233,7 @@ def _per_user(evaluation: Evaluation, pairs: Interactions) -> pl.DataFrame:
 
 
 @contextmanager
-def _timed(seconds: dict[str, Any], name: str) -> Iterator[None]:
+def _timed(seconds: dict[str, float], name: str) -> Iterator[None]:
     start = time.perf_counter()
     try:
         yield

@@ -32,7 +32,7 @@ def check_trained(before: Bundle) -> None:
     if not before.weights:
         raise ConfigError(
             "the run to go on from has no weights to train further:"
-            f" {before.record.get('model')} is not trained step by step, or an old library saved it"
+            f" {before.record.model} is not trained step by step, or an old library saved it"
         )
 
 

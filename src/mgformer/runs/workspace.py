@@ -1,10 +1,11 @@
-"""The folder of a run while it trains: its log, and the checkpoint from which it can go on."""
+"""The folder of a run while it trains: its log, and the checkpoint from which it can resume."""
 
 import logging
 from pathlib import Path
 from typing import Any
 
 from mgformer.errors import ConfigError
+from mgformer.runs.config import different_options
 from mgformer.training.checkpoint import (
     Checkpoint,
     has_checkpoint,
@@ -12,17 +13,17 @@ from mgformer.training.checkpoint import (
     remove_checkpoint,
     save_checkpoint,
 )
-from mgformer.training.log import Entry, Journal
+from mgformer.training.log import Entry, Log
 from mgformer.training.loop import Hooks
 
-log = logging.getLogger("mgformer")
+logger = logging.getLogger("mgformer")
 
 
 class Workspace:
-    """Keeps what one run needs to be continued.
+    """Keeps what is needed to resume one run.
 
-    A run has stages (select, and perhaps refit). A checkpoint says which one it is of, and carries
-    the results of the stages before it.
+    A run has one or two stages: select, and perhaps refit. A checkpoint names its stage, and it
+    carries the results of the stage before.
     """
 
     def __init__(self, folder: Path, config: dict[str, Any], *, resume: bool) -> None:
@@ -31,61 +32,64 @@ class Workspace:
         self.fingerprint, self.stage = "", "select"
         self.results: dict[str, Any] = {}
         self.found = self._found(resume)
-        self.log: list[Entry] = self.found.state["log"] if self.found else []
+        self.entries: list[Entry] = self.found.state["log"] if self.found else []
         if self.found:
             self.results = self.found.state["results"]
-        self.journal: Journal | None = None
+        self.log: Log | None = None
 
     @property
     def seconds_before(self) -> float:
-        """How long the epochs took from whose end the run goes on."""
-        return sum(entry["seconds"] + entry.get("validation_seconds", 0.0) for entry in self.log)
+        """Seconds of the epochs up to the checkpoint."""
+        return sum(e["seconds"] + e.get("validation_seconds", 0.0) for e in self.entries)
 
-    def opened(self, fingerprint: str) -> None:
-        """Begin on data that could be read; refuse to go on with other data than before."""
+    def begin(self, fingerprint: str) -> None:
+        """Open the log; refuse to resume on other data than before."""
         self.fingerprint = fingerprint
         if self.found and self.found.state["fingerprint"] != fingerprint:
             raise ConfigError(
-                f"{self.folder}: the unfinished run there is on data"
-                f" {self.found.state['fingerprint']}, and these are {fingerprint}; give the same"
-                " data, or choose another --out"
+                f"{self.folder}: the unfinished run there was trained on data"
+                f" {self.found.state['fingerprint']}, but got {fingerprint}; give the same data, or"
+                " choose another --out"
             )
-        self.journal = Journal(self.folder, self.config["train"]["tensorboard"], self.log)
+        self.log = Log(self.folder, self.config["train"]["tensorboard"], self.entries)
 
-    def hooks(self) -> Hooks:
-        """Return what the training loop takes to write its log and checkpoints."""
-        start = self.found if self.found and self.found.state["stage"] == self.stage else None
+    def hooks(self, stage: str) -> Hooks:
+        """Return what the training loop needs to write the log and checkpoints of a stage."""
+        self.stage = stage
+        start = self.found if self.found and self.found.state["stage"] == stage else None
         return {"write": self._write, "save": self._save, "start": start}
 
     def close(self) -> None:
         """Finish the log; the checkpoint stays until the result is saved (`remove_checkpoint`)."""
-        if self.journal is not None:
-            self.journal.close()
+        if self.log is not None:
+            self.log.close()
 
     def _found(self, resume: bool) -> Checkpoint | None:
-        """Return the checkpoint to go on from, if that is wanted and there is one."""
+        """Return the checkpoint to resume from, if the caller wants to and there is one."""
         if not resume:
             if has_checkpoint(self.folder):
-                log.warning("%s: starting over; --resume goes on with what is there", self.folder)
+                logger.warning(
+                    "%s: starting over; --resume would continue the unfinished run", self.folder
+                )
             return None
         found = load_checkpoint(self.folder)
         if found is None:
-            log.info("%s: no checkpoint; starting from the beginning", self.folder)
-        elif found.state["config"] != self.config:
+            logger.info("%s: no checkpoint; starting from the beginning", self.folder)
+            return None
+        for name, (old, new) in different_options(found.state["config"], self.config).items():
             raise ConfigError(
-                f"{self.folder}: the unfinished run there has other options"
-                f" ({_first_difference(found.state['config'], self.config)}); give the same ones,"
-                " delete it, or choose another --out"
+                f"{self.folder}: the unfinished run there has other options ({name} was {old!r},"
+                f" now {new!r}); give the same ones, delete it, or choose another --out"
             )
         return found
 
     def _write(self, entry: Entry) -> None:
-        assert self.journal is not None
-        if self.found is None and not self.log:
-            remove_checkpoint(self.folder)  # of the run that this one has now taken the place of
+        assert self.log is not None
+        if self.found is None and not self.entries:
+            remove_checkpoint(self.folder)  # it belongs to the run that this one replaces
         entry = {"stage": self.stage, **entry}
-        self.log.append(entry)
-        self.journal.write(entry)
+        self.entries.append(entry)
+        self.log.write(entry)
 
     def _save(self, checkpoint: Checkpoint) -> None:
         state = {
@@ -94,16 +98,6 @@ class Workspace:
             "fingerprint": self.fingerprint,
             "stage": self.stage,
             "results": self.results,
-            "log": self.log,
+            "log": self.entries,
         }
         save_checkpoint(self.folder, Checkpoint(state, checkpoint.tensors))
-
-
-def _first_difference(before: dict[str, Any], now: dict[str, Any], prefix: str = "") -> str:
-    for name in sorted({*before, *now}):
-        old, new = before.get(name), now.get(name)
-        if isinstance(old, dict) and isinstance(new, dict) and old != new:
-            return _first_difference(old, new, f"{prefix}{name}.")
-        if old != new:
-            return f"{prefix}{name} was {old!r}, now {new!r}"
-    return "none"

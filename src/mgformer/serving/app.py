@@ -252,7 +252,8 @@ def create_app(
     async def model() -> dict[str, Any]:
         """Say what is in service: model, data, protocol, figures."""
         bundle = engine.bundle
-        record = {name: value for name, value in bundle.record.items() if name != "groups"}
+        record = bundle.record.to_mapping()
+        record.pop("groups")
         sizes = {"num_users": len(bundle.users), "num_items": len(bundle.items)}
         return {**record, **sizes, "bundle": engine.loaded.checksum}
 

@@ -1,4 +1,4 @@
-"""The log of a run: a line of JSON for each epoch, and the same for TensorBoard if wanted."""
+"""The log of a run: one line of JSON per epoch, and optionally the same for TensorBoard."""
 
 import json
 from collections.abc import Sequence
@@ -16,14 +16,14 @@ class _Writer(Protocol):
     def close(self) -> None: ...
 
 
-class Journal:
-    """Where the epochs of a run are written down as they end."""
+class Log:
+    """Writes the figures of each epoch of a run."""
 
     def __init__(self, folder: Path, tensorboard: bool, past: Sequence[Entry] = ()) -> None:
-        """Begin the log of the run in `folder`, or take it up after the epochs in `past`."""
+        """Start the log of the run in `folder`, or continue it after the epochs in `past`."""
         folder.mkdir(parents=True, exist_ok=True)
         self._path = folder / NAME
-        # Epochs after the last checkpoint are trained again, and would be there twice.
+        # Epochs after the last checkpoint are trained again, and would be logged twice.
         self._path.write_text("".join(json.dumps(entry) + "\n" for entry in past))
         self._written = len(past)
         self._writer = _tensorboard(folder / "tensorboard", len(past)) if tensorboard else None
@@ -40,16 +40,16 @@ class Journal:
                     self._writer.add_scalar(tag, value, self._written)
 
     def close(self) -> None:
-        """Finish what is buffered."""
+        """Flush and close the TensorBoard writer, if there is one."""
         if self._writer is not None:
             self._writer.close()
 
 
-def read_journal(folder: Path) -> list[Entry]:
-    """Return what was written down of each epoch of the run in `folder`, if anything."""
+def read_log(folder: Path) -> list[Entry]:
+    """Return what was logged of each epoch of the run in `folder`; empty if there is no log."""
     path = folder / NAME
     text = path.read_text(encoding="utf-8") if path.is_file() else ""
-    whole, _, _ = text.rpartition("\n")  # a line that is being written does not count yet
+    whole, _, _ = text.rpartition("\n")  # the last line may be incomplete
     return [json.loads(line) for line in whole.splitlines()]
 
 

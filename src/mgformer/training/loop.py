@@ -20,6 +20,7 @@ from mgformer.data.sampling import Batch, num_batches, shuffled_batches
 from mgformer.errors import ConfigError
 from mgformer.models.base import TrainableModel
 from mgformer.progress import phase
+from mgformer.ranking.metrics import SELECTION_METRIC
 from mgformer.training.checkpoint import Checkpoint
 from mgformer.training.log import Entry
 from mgformer.training.memory import keep_freed_memory
@@ -31,7 +32,6 @@ from mgformer.training.optimizers import (
 )
 from mgformer.training.options import TrainConfig
 
-SELECTED_BY = "ndcg@20"
 CHECKPOINT_SECONDS = 30.0
 """Least time between checkpoints, so that short epochs are not spent on writing."""
 
@@ -124,10 +124,10 @@ def fit(
                 model.eval()
                 began = time.perf_counter()
                 with torch.no_grad():
-                    entry |= validate(model, [e for e in done.history if SELECTED_BY in e])
+                    entry |= validate(model, [e for e in done.history if SELECTION_METRIC in e])
                 entry["validation_seconds"] = round(time.perf_counter() - began, 3)
-                if entry[SELECTED_BY] > done.best_value:
-                    done.best_value, done.best_epoch = entry[SELECTED_BY], done.epochs
+                if entry[SELECTION_METRIC] > done.best_value:
+                    done.best_value, done.best_epoch = entry[SELECTION_METRIC], done.epochs
                     best = _weights(model)
                 log.info("epoch %d: %s", done.epochs, _shown(entry))
             done.history.append(entry)
@@ -168,7 +168,7 @@ def _shown(entry: Entry) -> str:
 
 
 def _out_of_patience(done: Fit, options: TrainConfig) -> bool:
-    validated = sum(SELECTED_BY in entry for entry in done.history[done.best_epoch :])
+    validated = sum(SELECTION_METRIC in entry for entry in done.history[done.best_epoch :])
     return done.best_epoch > 0 and validated >= options.patience
 
 

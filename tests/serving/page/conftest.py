@@ -15,7 +15,7 @@ from tests.serving.running import serving
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("page") / "run"
     recommender = Recommender.fit("demo", "ease")
-    recommender.bundle.record["popularity"] = {"recall@20": 0.0123}
+    recommender.bundle.record.popularity = {"recall@20": 0.0123}
     recommender.save(folder)
     return folder
 

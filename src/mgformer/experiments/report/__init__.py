@@ -30,10 +30,10 @@ def write_report(folder: Path, target: Path | None = None) -> Written:
         import plotly  # noqa: F401
     except ImportError:
         raise ConfigError("a report needs an extra: pip install 'mgformer[report]'") from None
-    from mgformer.experiments.report.gather import is_run, read_run, runs_below
     from mgformer.experiments.report.many_runs import folder_page
     from mgformer.experiments.report.one_run import run_page
     from mgformer.experiments.report.rendering import render
+    from mgformer.runs.folder import is_run, read_run, runs_below
 
     if not folder.is_dir():
         raise BundleError(f"{folder}: no such folder; give that of a run, or of several")

@@ -83,9 +83,9 @@ class Insight(NamedTuple):
 
 def look_into(bundle: Bundle) -> Insight | None:
     """Build the model anew and look at its attention; None if it has none that can be shown."""
-    if bundle.record.get("model") != "mgformer":
+    if bundle.record.model != "mgformer":
         return None
-    config = cast(MGFormer.Config, build_config(bundle.record["config"]).model)
+    config = cast(MGFormer.Config, build_config(bundle.record.config).model)
     masked, log_features = config.mask == "sine", FEATURE_MAPS[config.features].log
     # Where nothing of attention is trained, an old bundle without weights can be looked at too.
     fixed = config.attention in ("neighbors", "landmarks") and not masked

@@ -20,11 +20,12 @@ from mgformer.experiments.report.blocks import (
 )
 from mgformer.experiments.report.comparable import Comparable, Variant, comparable_sets
 from mgformer.experiments.report.figures import Axis, Series
-from mgformer.experiments.report.gather import Found, Told
 from mgformer.experiments.report.measured import metric_name
 from mgformer.experiments.report.shown import evenly
 from mgformer.ranking.evaluation import GROUPS
-from mgformer.training.loop import SELECTED_BY
+from mgformer.ranking.metrics import SELECTION_METRIC
+from mgformer.runs.folder import Found, Run
+from mgformer.runs.record import Part
 
 MOST_VARIANTS = 12
 """Variants in a figure: the best on validation. Tables have all."""
@@ -42,7 +43,7 @@ def folder_page(found: Found, root: Path) -> Page:
     for number, one in enumerate(sets, start=1):
         parts = [part for part in (_runs(one), _learning(one), _groups(one)) if part]
         if len(sets) > 1:
-            name = f"Set {number}, {one.runs[0].record['dataset']}"
+            name = f"Set {number}, {one.runs[0].record.dataset}"
             parts = [
                 replace(part, title=f"{name}: {part.title.lower()}", listed=part is parts[0])
                 for part in parts
@@ -53,8 +54,8 @@ def folder_page(found: Found, root: Path) -> Page:
 
 
 def _cannot_be_compared(sets: Sequence[Comparable]) -> str:
-    datasets = len({one.runs[0].record["fingerprint"] for one in sets})
-    protocols = len({one.runs[0].record["protocol"] for one in sets})
+    datasets = len({one.runs[0].record.fingerprint for one in sets})
+    protocols = len({one.runs[0].record.protocol for one in sets})
     return (
         f"These runs are of {datasets} dataset{'s' * (datasets > 1)} and {protocols}"
         f" protocol{'s' * (protocols > 1)}: figures can be compared within each of the {len(sets)}"
@@ -65,7 +66,7 @@ def _cannot_be_compared(sets: Sequence[Comparable]) -> str:
 def _runs(one: Comparable) -> Section:
     k, record = one.k, one.runs[0].record
     names = (f"recall@{k}", f"ndcg@{k}")
-    facts = {name: str(record[name]) for name in ("dataset", "fingerprint", "protocol")}
+    facts = {name: str(getattr(record, name)) for name in ("dataset", "fingerprint", "protocol")}
     blocks: list[Block] = [Facts(facts)]
     columns = [metric_name(name) for name in names]
     columns = [*columns, f"validation {columns[1]}", "epochs", "training, s"]
@@ -77,7 +78,7 @@ def _runs(one: Comparable) -> Section:
                 Cell(_seeds(variant)),
                 *(_mean_cell(variant, "test", name, best[name]) for name in names),
                 _mean_cell(variant, "valid", names[1]),
-                Cell(_mean_of([run.record.get("epochs") or None for run in variant.runs])),
+                Cell(_mean_of([run.record.epochs or None for run in variant.runs])),
                 Cell(_mean_of([_train_seconds(run) for run in variant.runs])),
             ]
             for variant in one.variants
@@ -88,10 +89,10 @@ def _runs(one: Comparable) -> Section:
     rows = [
         [
             Cell(variant.label, below=_different_name(variant)),
-            Cell(str(run.record["seed"])),
-            *(Cell(figure(run.record["test"].get(name))) for name in names),
-            Cell(figure(run.record.get("valid", {}).get(names[1]))),
-            Cell(_mean_of([run.record.get("epochs") or None])),
+            Cell(str(run.record.seed)),
+            *(Cell(figure(run.record.test.get(name))) for name in names),
+            Cell(figure(run.record.valid.get(names[1]))),
+            Cell(_mean_of([run.record.epochs or None])),
             Cell(_mean_of([_train_seconds(run)])),
         ]
         for variant in one.variants
@@ -99,7 +100,7 @@ def _runs(one: Comparable) -> Section:
     ]
     floor = _floor(one, names)
     blocks.append(Table(["run", "seed", *columns], [*rows, *floor], num_text=2, wide=True))
-    seeds = {tuple(run.record["seed"] for run in variant.runs) for variant in one.variants}
+    seeds = {tuple(run.record.seed for run in variant.runs) for variant in one.variants}
     lead = "All runs, in the order of their validation figures."
     if len(seeds) > 1:
         lead += " Not all have the same seeds: a seed also decides how data is split at random."
@@ -107,17 +108,17 @@ def _runs(one: Comparable) -> Section:
 
 
 def _seeds(variant: Variant) -> str:
-    seeds = [str(run.record["seed"]) for run in variant.runs]
+    seeds = [str(run.record.seed) for run in variant.runs]
     return ", ".join(seeds) if len(seeds) <= 5 else f"{seeds[0]} … {seeds[-1]} ({len(seeds)})"
 
 
 def _different_name(variant: Variant) -> str:
     """Return the model of a variant, unless its label says it."""
-    model = str(variant.runs[0].record["model"])
+    model = str(variant.runs[0].record.model)
     return "" if variant.label == model else model
 
 
-def _mean_cell(variant: Variant, part: str, name: str, best: float | None = None) -> Cell:
+def _mean_cell(variant: Variant, part: Part, name: str, best: float | None = None) -> Cell:
     mean, values = variant.mean(part, name), variant.values(part, name)
     spread = f"± {np.std(values, ddof=1):.4f}" if len(values) > 1 else ""
     return Cell(figure(mean), spread, strong=mean is not None and mean == best)
@@ -131,18 +132,14 @@ def _mean_of(values: Sequence[float | None]) -> str:
     return f"{mean:,.0f}" if mean >= 10 or mean == round(mean) else f"{mean:.1f}"
 
 
-def _train_seconds(run: Told) -> float | None:
-    seconds: float | None = run.record.get("seconds", {}).get("train")
+def _train_seconds(run: Run) -> float | None:
+    seconds: float | None = run.record.seconds.get("train")
     return seconds
 
 
 def _floor(one: Comparable, names: Sequence[str]) -> list[list[Cell]]:
     """Return a row for recommending what is popular, if any run has its figures."""
-    floors = {
-        run.record["seed"]: run.record["popularity"]
-        for run in one.runs
-        if run.record.get("popularity")
-    }
+    floors = {run.record.seed: run.record.popularity for run in one.runs if run.record.popularity}
     return [
         [
             Cell("popularity, the floor"),
@@ -177,9 +174,9 @@ def _only_some(one: Comparable) -> str:
 def _learning(one: Comparable) -> Section | None:
     shown = one.variants[:MOST_VARIANTS]
     charts: list[Block] = []
-    one_model = len({run.record["model"] for run in one.runs}) == 1
-    recall = SELECTED_BY.replace("ndcg", "recall")
-    for name in (SELECTED_BY, recall, *(["loss"] if one_model else [])):
+    one_model = len({run.record.model for run in one.runs}) == 1
+    recall = SELECTION_METRIC.replace("ndcg", "recall")
+    for name in (SELECTION_METRIC, recall, *(["loss"] if one_model else [])):
         series = []
         for number, variant in enumerate(shown):
             color = figures.COLORS[number % len(figures.COLORS)]
@@ -200,14 +197,14 @@ def _learning(one: Comparable) -> Section | None:
     return Section("Learning curves", charts, lead) if charts else None
 
 
-def _curve(run: Told, name: str) -> tuple[list[int], list[float]]:
+def _curve(run: Run, name: str) -> tuple[list[int], list[float]]:
     entries = [e for e in run.log if e.get("stage") != "refit" and e.get(name) is not None]
     places = evenly(np.arange(len(entries)), MOST_EPOCHS)
     return [entries[i]["epoch"] for i in places], [entries[i][name] for i in places]
 
 
 def _groups(one: Comparable) -> Section | None:
-    shown = [v for v in one.variants if v.runs[0].record.get("groups")][:MOST_VARIANTS]
+    shown = [v for v in one.variants if v.runs[0].record.groups][:MOST_VARIANTS]
     if not shown:
         return None
     blocks: list[Block] = []
@@ -230,5 +227,5 @@ def _groups(one: Comparable) -> Section | None:
 
 
 def _group_mean(variant: Variant, group: str, name: str) -> float:
-    found = [run.record.get("groups", {}).get(group, {}).get(name, 0.0) for run in variant.runs]
+    found = [run.record.groups.get(group, {}).get(name, 0.0) for run in variant.runs]
     return float(np.mean(found))

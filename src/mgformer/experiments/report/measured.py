@@ -19,11 +19,12 @@ from mgformer.experiments.report.blocks import (
     figure,
 )
 from mgformer.experiments.report.figures import Axis, Series
-from mgformer.experiments.report.gather import Told
 from mgformer.experiments.report.shown import within_reach
 from mgformer.ranking.evaluation import GROUPS
+from mgformer.ranking.metrics import SELECTION_METRIC
 from mgformer.runs.bundle import Bundle
-from mgformer.training.loop import SELECTED_BY
+from mgformer.runs.folder import Run
+from mgformer.runs.record import Record
 
 NAMES = {
     "recall": "Recall",
@@ -42,52 +43,53 @@ OF_LISTS = ("coverage", "gini", "novelty")
 SHOWN_K = 20
 
 
-def shown_k(record: Mapping[str, Any]) -> int:
+def shown_k(record: Record) -> int:
     """Return the cut-off that stands for the others: 20, or the longest there is."""
     ks = cut_offs(record)
     return SHOWN_K if SHOWN_K in ks or not ks else ks[-1]
 
 
-def cut_offs(record: Mapping[str, Any]) -> list[int]:
+def cut_offs(record: Record) -> list[int]:
     """Return the cut-offs that were measured."""
-    return sorted(
-        int(name.partition("@")[2]) for name in record["test"] if name.startswith("ndcg@")
-    )
+    return sorted(int(name.partition("@")[2]) for name in record.test if name.startswith("ndcg@"))
 
 
-def headline(run: Told, bundle: Bundle | None) -> Section:
+def headline(run: Run, bundle: Bundle | None) -> Section:
     """What was trained on what, and how good it is."""
     record, k = run.record, shown_k(run.record)
     cards = []
     for metric in ("recall", "ndcg"):
         name = f"{metric}@{k}"
         beside = {
-            part: figure(record.get(key, {}).get(name))
-            for part, key in (("popularity", "popularity"), ("validation", "valid"))
+            part: figure(figures_of.get(name))
+            for part, figures_of in (
+                ("popularity", record.popularity),
+                ("validation", record.valid),
+            )
         }
-        value = record["test"].get(name)
-        floor = record.get("popularity", {}).get(name)
+        value = record.test.get(name)
+        floor = record.popularity.get(name)
         if value is not None and floor:
             beside["times popularity"] = f"{value / floor:.1f} ×"
         cards.append(Card(f"test {NAMES[metric]}@{k}", figure(value), beside))
-    seconds = record.get("seconds", {})
+    seconds = record.seconds
     facts = {
-        "model": record["model"],
-        "dataset": record["dataset"],
-        "fingerprint": record["fingerprint"],
-        "protocol": record["protocol"],
-        "seed": str(record["seed"]),
+        "model": record.model,
+        "dataset": record.dataset,
+        "fingerprint": record.fingerprint,
+        "protocol": record.protocol,
+        "seed": str(record.seed),
         "size": _size(bundle) if bundle else "",
         "epochs": _epochs(run),
         "score": _score(record),
         "seconds": ", ".join(f"{name} {value:,.1f}" for name, value in seconds.items()),
-        "mgformer": record.get("library") or "",
-        "commit": record.get("commit") or "",
+        "mgformer": record.library or "",
+        "commit": record.commit or "",
         "folder": str(run.folder),
     }
-    lead = "" if record["test"] else "No user has held-out items: nothing was measured."
+    lead = "" if record.test else "No user has held-out items: nothing was measured."
     known = Facts({name: value for name, value in facts.items() if value})
-    return Section("Result", [Cards(cards), known] if record["test"] else [known], lead)
+    return Section("Result", [Cards(cards), known] if record.test else [known], lead)
 
 
 def _size(bundle: Bundle) -> str:
@@ -97,14 +99,14 @@ def _size(bundle: Bundle) -> str:
     )
 
 
-def _epochs(run: Told) -> str:
+def _epochs(run: Run) -> str:
     trained = sum(entry.get("stage") != "refit" for entry in run.log)
-    best = run.record.get("epochs") or 0
+    best = run.record.epochs or 0
     return f"{best} kept of {trained} trained" if trained else str(best or "")
 
 
-def _score(record: Mapping[str, Any]) -> str:
-    kind, gamma = record.get("score"), record.get("gamma")
+def _score(record: Record) -> str:
+    kind, gamma = record.score, record.gamma
     written = {
         "dot": "u·i",
         "cosine": "cosine",
@@ -115,14 +117,14 @@ def _score(record: Mapping[str, Any]) -> str:
     return f"{written.get(kind, kind)}{of_gamma}" if kind else ""
 
 
-def learning(run: Told) -> Section | None:
+def learning(run: Run) -> Section | None:
     """Loss and validation by epoch."""
     selecting = [entry for entry in run.log if entry.get("stage") != "refit"]
     refit = [entry for entry in run.log if entry.get("stage") == "refit"]
     if not selecting:
         return None
-    best = run.record.get("epochs") or 0
-    marked = {best: f"epoch {best} kept"} if best else {}
+    best = run.record.epochs or 0
+    marked: dict[float, str] = {best: f"epoch {best} kept"} if best else {}
     axis = figures.epoch_axis(max(entry["epoch"] for entry in run.log))
     loss = [Series("loss", *_column(selecting, "loss"))]
     if refit:
@@ -131,7 +133,7 @@ def learning(run: Told) -> Section | None:
     charts: list[Block] = [
         Chart("Training loss", figures.lines(loss, axis, Axis(""), marked=marked, free="top"))
     ]
-    names = [SELECTED_BY, SELECTED_BY.replace("ndcg", "recall")]
+    names = [SELECTION_METRIC, SELECTION_METRIC.replace("ndcg", "recall")]
     measured = [
         Series(metric_name(name), *_column(selecting, name), color, dash, symbol)
         for name, color, dash, symbol in zip(
@@ -143,7 +145,7 @@ def learning(run: Told) -> Section | None:
         chart = figures.lines(measured, axis, Axis("", {"rangemode": "tozero"}), marked=marked)
         charts.append(Chart("Validation", chart))
     lead = (
-        f"The weights of the epoch with the best validation {metric_name(SELECTED_BY)} are kept."
+        f"Kept: the weights with the best validation {metric_name(SELECTION_METRIC)}."
         if measured
         else "Nothing was validated: the last weights are kept."
     )
@@ -162,24 +164,24 @@ def metric_name(name: str) -> str:
     return f"{NAMES.get(metric, metric)}@{k}" if k else NAMES.get(metric, metric)
 
 
-def metrics(record: Mapping[str, Any]) -> Section | None:
+def metrics(record: Record) -> Section | None:
     """Metrics at all cut-offs, with popularity as the floor."""
-    if not record["test"]:
+    if not record.test:
         return None
     ks = cut_offs(record)
     parts = (
-        ("test", "test", figures.BLUE, "solid", "circle"),
-        ("validation", "valid", figures.GREEN, "dash", "diamond"),
-        ("popularity", "popularity", figures.GREY, "dot", "square"),
+        ("test", record.test, figures.BLUE, "solid", "circle"),
+        ("validation", record.valid, figures.GREEN, "dash", "diamond"),
+        ("popularity", record.popularity, figures.GREY, "dot", "square"),
     )
     axis = Axis("k, length of the list", {"tickvals": ks})
     blocks: list[Block] = []
     for metric in ("recall", "ndcg"):
         names = [f"{metric}@{k}" for k in ks]
         series = [
-            Series(label, ks, [record[part].get(name) for name in names], color, dash, symbol)
+            Series(label, ks, [part.get(name) for name in names], color, dash, symbol)
             for label, part, color, dash, symbol in parts
-            if record.get(part)
+            if part
         ]
         chart = figures.lines(series, axis, Axis("", {"rangemode": "tozero"}))
         blocks.append(Chart(f"{NAMES[metric]}@k", chart))
@@ -189,34 +191,34 @@ def metrics(record: Mapping[str, Any]) -> Section | None:
     return Section("Metrics", blocks, lead)
 
 
-def list_metrics(record: Mapping[str, Any]) -> Table | None:
+def list_metrics(record: Record) -> Table | None:
     """Return coverage, Gini and novelty at all cut-offs, if they were measured."""
-    return _metric_table(record, OF_LISTS) if record["test"] else None
+    return _metric_table(record, OF_LISTS) if record.test else None
 
 
-def _metric_table(record: Mapping[str, Any], names: list[str] | tuple[str, ...]) -> Table:
-    ks, floor = cut_offs(record), record.get("popularity") or {}
+def _metric_table(record: Record, names: list[str] | tuple[str, ...]) -> Table:
+    ks, floor = cut_offs(record), record.popularity or {}
     rows = [
         [
             Cell(NAMES[name]),
             *(
                 Cell(
-                    figure(record["test"].get(f"{name}@{k}")),
+                    figure(record.test.get(f"{name}@{k}")),
                     figure(floor.get(f"{name}@{k}")) if floor else "",
                 )
                 for k in ks
             ),
         ]
         for name in names
-        if f"{name}@{ks[0]}" in record["test"]
+        if f"{name}@{ks[0]}" in record.test
     ]
     note = "Below each figure, smaller, that of popularity." if floor else ""
     return Table(["metric", *(f"@{k}" for k in ks)], rows, note)
 
 
-def groups(record: Mapping[str, Any], bundle: Bundle | None) -> Section | None:
+def groups(record: Record, bundle: Bundle | None) -> Section | None:
     """What items of different popularity add to the metrics."""
-    found: Mapping[str, Mapping[str, float]] = record.get("groups") or {}
+    found: Mapping[str, Mapping[str, float]] = record.groups or {}
     if not found:
         return None
     k = shown_k(record)
@@ -243,7 +245,7 @@ def groups(record: Mapping[str, Any], bundle: Bundle | None) -> Section | None:
         " group's figure counts hits on its items only: the three add up to the whole."
     )
     caption = "Within reach is the recall of finding everything held out of the group."
-    whole = record["test"]
+    whole = record.test
     rows.append(
         [
             Cell("all", strong=True),
@@ -258,10 +260,10 @@ def groups(record: Mapping[str, Any], bundle: Bundle | None) -> Section | None:
     return Section("Popular and unpopular items", blocks, lead)
 
 
-def config(record: Mapping[str, Any]) -> Section:
+def config(record: Record) -> Section:
     """The run, as a config that makes it again."""
     lead = "As TOML: mgformer train --config with this file makes the run again."
-    return Section("Config", [Listing(as_toml(record["config"]))], lead)
+    return Section("Config", [Listing(as_toml(record.config))], lead)
 
 
 def as_toml(described: Mapping[str, Any]) -> str:

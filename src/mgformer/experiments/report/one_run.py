@@ -5,9 +5,8 @@ from collections.abc import Callable
 from mgformer.experiments.report import inside, measured
 from mgformer.experiments.report.attention_section import attention
 from mgformer.experiments.report.blocks import Page, Section
-from mgformer.experiments.report.gather import Told
 from mgformer.runs.bundle import Bundle
-from mgformer.runs.config import build_config
+from mgformer.runs.folder import Run
 from mgformer.runs.train import popularity_of
 
 INSIDE: tuple[Callable[[Bundle], Section | None], ...] = (
@@ -19,14 +18,14 @@ INSIDE: tuple[Callable[[Bundle], Section | None], ...] = (
 """Sections that need the trained recommender itself."""
 
 
-def run_page(run: Told) -> Page:
+def run_page(run: Run) -> Page:
     """Return the report on a run; one of which only figures were kept has fewer sections."""
     bundle = run.bundle()
     if bundle is not None:
         run = run._replace(record=bundle.record)
-        if not run.record.get("popularity"):
-            options = build_config(run.record["config"], str(run.folder)).evaluation
-            run.record["popularity"] = dict(popularity_of(bundle, options))
+        if not run.record.popularity:
+            floor = popularity_of(bundle, run.record.run_config().evaluation)
+            run = run._replace(record=run.record.model_copy(update={"popularity": floor}))
     record = run.record
     sections = [
         measured.headline(run, bundle),
@@ -36,9 +35,9 @@ def run_page(run: Told) -> Page:
         *(section(bundle) for section in INSIDE if bundle is not None),
         measured.config(record),
     ]
-    title = f"{record['model']} on {record['dataset']}"
+    title = f"{record.model} on {record.dataset}"
     return Page(
         title,
-        f"seed {record['seed']}, {record['fingerprint']}",
+        f"seed {record.seed}, {record.fingerprint}",
         [section for section in sections if section],
     )

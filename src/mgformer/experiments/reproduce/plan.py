@@ -8,11 +8,10 @@ from typing import Any, NamedTuple
 from mgformer.errors import ConfigError
 from mgformer.experiments import paper
 from mgformer.experiments.presets import preset
-from mgformer.experiments.runs import Run, check_config, ensure, find
 from mgformer.experiments.variants import AS_IT_IS, VARIANTS, start_of
-from mgformer.models import MODELS
 from mgformer.progress import phase
 from mgformer.runs.config import build_config, with_settings
+from mgformer.runs.folder import Run, check_config, ensure_run, find_run
 
 PAPER_SPLIT = {"kind": "ratio", "valid": 0.1, "test": 0.1}
 """80/10/10 per user at random."""
@@ -109,7 +108,7 @@ def run_all(rows: Sequence[Row], seeds: Sequence[int], out: Path) -> dict[str, l
     with phase("runs", len(jobs)) as advance:
         for row, seed in jobs:
             config = build_config({**row.raw, "seed": seed}, row.name)
-            found[row.name].append(ensure(config, out / row.folder / f"seed-{seed}"))
+            found[row.name].append(ensure_run(config, out / row.folder / f"seed-{seed}"))
             advance(1)
     return found
 
@@ -118,13 +117,10 @@ def find_all(rows: Sequence[Row], out: Path) -> dict[str, list[Run]]:
     """Return the runs that are there, by seed, of the rows that have any; nothing is trained."""
     found: dict[str, list[Run]] = {}
     for row in rows:
-        runs = [run for path in (out / row.folder).glob("seed-*") if (run := find(path))]
+        runs = [run for path in (out / row.folder).glob("seed-*") if (run := find_run(path))]
         for run in runs:
-            wanted = build_config({**row.raw, "seed": run.record["seed"]}, row.name)
-            check_config(run.folder, run.record["config"], wanted)
+            wanted = build_config({**row.raw, "seed": run.record.seed}, row.name)
+            check_config(run.folder, run.record.config, wanted)
         if runs:
-            found[row.name] = sorted(runs, key=lambda run: run.record["seed"])
+            found[row.name] = sorted(runs, key=lambda run: run.record.seed)
     return found
-
-
-assert set(TABLE2_MODELS) <= MODELS.keys()

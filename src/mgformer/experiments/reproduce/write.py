@@ -6,7 +6,6 @@ from mgformer.errors import DataError
 from mgformer.experiments import paper
 from mgformer.experiments.reproduce.chart import bar_chart
 from mgformer.experiments.reproduce.plan import REFERENCE, Row
-from mgformer.experiments.runs import Run
 from mgformer.experiments.tables import (
     METRICS,
     NOTHING,
@@ -18,6 +17,7 @@ from mgformer.experiments.tables import (
 )
 from mgformer.experiments.timing import EpochTime
 from mgformer.ranking.evaluation import GROUPS
+from mgformer.runs.folder import Run
 
 Runs = Mapping[str, Sequence[Run]]
 P_VALUE = "p (NDCG@20)"
@@ -45,7 +45,7 @@ def quality_table(rows: Sequence[Row], runs: Runs) -> Table:
             stated = " / ".join(f"{value:.4f}" for value in row.paper)
             means = [sum(values) / len(values) for values in ours]
             ratio = " / ".join(f"{m / p:.3f}" for m, p in zip(means, row.paper, strict=True))
-        minutes = [run.record["seconds"].get("train", 0) / 60 for run in own]
+        minutes = [run.record.seconds.get("train", 0) / 60 for run in own]
         lines.append(
             [
                 row.name,
@@ -54,8 +54,8 @@ def quality_table(rows: Sequence[Row], runs: Runs) -> Table:
                 ratio,
                 p_value(own, runs.get(row.against, ())) if row.name != row.against else NOTHING,
                 figure(measured(own, "valid", METRICS[-1])),
-                ", ".join(str(run.record["seed"]) for run in own),
-                ", ".join(str(run.record["epochs"] or NOTHING) for run in own),
+                ", ".join(str(run.record.seed) for run in own),
+                ", ".join(str(run.record.epochs or NOTHING) for run in own),
                 f"{sum(minutes) / len(minutes):.1f}",
             ]
         )
@@ -64,8 +64,8 @@ def quality_table(rows: Sequence[Row], runs: Runs) -> Table:
 
 def p_value(ours: Sequence[Run], theirs: Sequence[Run]) -> str:
     """Return the p-value of NDCG@20 over users, for the seeds that both sides have."""
-    other = {run.record["seed"]: run for run in theirs}
-    pairs = [(run, other[run.record["seed"]]) for run in ours if run.record["seed"] in other]
+    other = {run.record.seed: run for run in theirs}
+    pairs = [(run, other[run.record.seed]) for run in ours if run.record.seed in other]
     if not pairs:
         return NOTHING
     tests = paired_tests([run.per_user for run, _ in pairs], [run.per_user for _, run in pairs])
@@ -129,14 +129,14 @@ def provenance(rows: Sequence[Row], runs: Runs, command: str) -> str:
         f", and of what starts from “{other}” against that" for other in others
     )
     records = [run.record for own in runs.values() for run in own]
-    prints = {record["fingerprint"] for record in records}
-    protocols = {record["protocol"] for record in records}
+    prints = {record.fingerprint for record in records}
+    protocols = {record.protocol for record in records}
     if len(prints) > 1 or len(protocols) > 1:
         raise DataError(
             f"runs of different data or protocols cannot stand in one table: {sorted(prints)},"
             f" {sorted(protocols)}; choose another --out"
         )
-    commits = sorted({str(record["commit"]) for record in records})
+    commits = sorted({str(record.commit) for record in records})
     return (
         f"`{command}`\n\nData {prints.pop()}; {protocols.pop()}. Every seed has its own split;"
         f" figures are means ± deviations over seeds. p: paired t-test {against}, over test users,"
@@ -145,4 +145,4 @@ def provenance(rows: Sequence[Row], runs: Runs, command: str) -> str:
 
 
 def _of_group(runs: Sequence[Run], group: str) -> list[float]:
-    return [run.record["groups"][group]["recall@20"] for run in runs]
+    return [run.record.groups[group]["recall@20"] for run in runs]
