@@ -11,7 +11,7 @@ from mgformer.data.ids import Ids
 from mgformer.data.interactions import Interactions
 from mgformer.data.sampling import Batch
 from mgformer.graph.bipartite import Graph
-from mgformer.models import MODELS
+from mgformer.models import BUILTIN, model_class
 from mgformer.models.base import TrainableModel
 from mgformer.ranking.scorers import HistoryScorer
 from mgformer.training import loop
@@ -42,7 +42,7 @@ OTHERS = {
     "directau, free": ("directau", {"encoder": "mf"}),
     "gotnet, k-means": ("gotnet", {"clustering": "kmeans"}),
 }
-everywhere = pytest.mark.parametrize("name", [*MODELS, *OTHERS])
+everywhere = pytest.mark.parametrize("name", [*BUILTIN, *OTHERS])
 
 
 # The same for models trained by gradient descent, and fewer epochs: contracts, not quality.
@@ -57,7 +57,7 @@ def pairs_of(graph):
 
 def model_of(name, graph, rng, **options):
     name, given = OTHERS.get(name, (name, {}))
-    return MODELS[name](MODELS[name].Config(**given, **options), graph, rng)
+    return model_class(name)(model_class(name).Config(**given, **options), graph, rng)
 
 
 def options_of(table, name):
@@ -65,7 +65,7 @@ def options_of(table, name):
 
 
 def is_trained(name):
-    return issubclass(MODELS[OTHERS.get(name, (name,))[0]], TrainableModel)
+    return issubclass(model_class(OTHERS.get(name, (name,))[0]), TrainableModel)
 
 
 def build(name, graph, seed=0, **options):
@@ -147,19 +147,21 @@ def test_fold_in_of_a_training_history(name, random_graph):
     torch.testing.assert_close(folded, trained, rtol=0, atol=0 if exact else 1e-4)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", BUILTIN)
 def test_unknown_options_are_refused(name):
     with pytest.raises(ValidationError):
-        MODELS[name].Config(no_such_option=1)
+        model_class(name).Config(no_such_option=1)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", BUILTIN)
 def test_every_option_is_described(name):
-    fields = MODELS[name].Config.model_fields
+    fields = model_class(name).Config.model_fields
     assert all(field.description for field in fields.values())
 
 
-trained = pytest.mark.parametrize("name", [name for name in [*MODELS, *OTHERS] if is_trained(name)])
+trained = pytest.mark.parametrize(
+    "name", [name for name in [*BUILTIN, *OTHERS] if is_trained(name)]
+)
 
 
 @trained

@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from mgformer.models import MODELS
+from mgformer.models import BUILTIN, model_class
 from mgformer.models.base import TrainableModel
 from mgformer.models.space import Choice, Dimension, Float, Int, Space, searched
 from mgformer.runs.config import build_config
 from mgformer.training.options import SPACE, TrainConfig
 
 SPACES: dict[str, tuple[Space, type[BaseModel]]] = {
-    **{name: (model.space, model.Config) for name, model in MODELS.items()},
+    **{name: (model_class(name).space, model_class(name).Config) for name in BUILTIN},
     "train": (SPACE, TrainConfig),
 }
 
@@ -35,14 +35,14 @@ def test_dimensions_are_options_and_ranges_that_can_be_searched(name: str) -> No
         assert all(end in dimension for end in ends(dimension))
 
 
-@pytest.mark.parametrize("name", sorted(MODELS))
+@pytest.mark.parametrize("name", sorted(BUILTIN))
 def test_every_end_makes_a_run(name: str) -> None:
     def run(**options: Any) -> None:
         train = {"lr": ends(SPACE["lr"])[0], "weight_decay": ends(SPACE["weight_decay"])[1]}
         built = build_config({"model": {"name": name, **options}, "train": train})
         assert {**built.model.model_dump(), **options} == built.model.model_dump()
 
-    space = MODELS[name].space
+    space = model_class(name).space
     for option, dimension in space.items():
         for end in ends(dimension):
             run(**{option: end})
@@ -50,16 +50,16 @@ def test_every_end_makes_a_run(name: str) -> None:
         run(**{option: ends(dimension)[side] for option, dimension in space.items()})
 
 
-@pytest.mark.parametrize("name", sorted(MODELS))
+@pytest.mark.parametrize("name", sorted(BUILTIN))
 def test_a_model_says_where_to_look_itself(name: str) -> None:
-    assert "space" in vars(MODELS[name])  # a space that is inherited lacks what the model adds
+    assert "space" in vars(model_class(name))  # a space that is inherited lacks what the model adds
 
 
 @pytest.mark.parametrize(
-    "name", sorted(n for n, m in MODELS.items() if issubclass(m, TrainableModel))
+    "name", sorted(name for name in BUILTIN if issubclass(model_class(name), TrainableModel))
 )
 def test_embeddings_are_looked_for_among_the_same_sizes(name: str) -> None:
-    assert MODELS[name].space["dim"] == MODELS["mgformer"].space["dim"]
+    assert model_class(name).space["dim"] == model_class("mgformer").space["dim"]
 
 
 def test_what_has_no_effect_is_not_searched() -> None:

@@ -14,11 +14,11 @@ from mgformer.data.dataset import Dataset
 from mgformer.data.interactions import Interactions
 from mgformer.errors import ConfigError
 from mgformer.progress import reporting
-from mgformer.ranking.evaluation import EvaluationConfig
+from mgformer.ranking.evaluation import EvaluationConfig, evaluate_part
 from mgformer.ranking.score import GRIDS, Grid, ScoreConfig, best_gamma, rescored
 from mgformer.ranking.scorers import DotScorer
 from mgformer.runs.config import build_config
-from mgformer.runs.train import evaluate_part, train
+from mgformer.runs.train import train
 
 
 def points(grid: Grid) -> list[float]:
@@ -211,10 +211,10 @@ def test_gamma_is_chosen_on_validation(kind, plain):
 def test_the_kind_is_chosen_on_validation_too():
     values = {kind: trained(kind=kind).record.valid["ndcg@20"] for kind in ("prior", "degree")}
     record = trained().record
-    assert record["score"] == max(values, key=values.get)
-    assert record["valid"]["ndcg@20"] == max(values.values())
+    assert record.score == max(values, key=values.get)
+    assert record.valid["ndcg@20"] == max(values.values())
     refitted = trained(refit=True).record
-    assert (refitted["score"], refitted["gamma"]) == (record["score"], record["gamma"])
+    assert (refitted.score, refitted.gamma) == (record.score, record.gamma)
 
 
 @pytest.mark.parametrize("score", [{"gamma": 0.85}, {}])

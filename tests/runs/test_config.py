@@ -12,10 +12,10 @@ from mgformer.runs.config import (
     with_settings,
 )
 from mgformer.errors import ConfigError
-from mgformer.models import MODELS
+from mgformer.models import BUILTIN
 
 
-@pytest.mark.parametrize("name", sorted(MODELS))
+@pytest.mark.parametrize("name", sorted(BUILTIN))
 def test_a_run_survives_being_written_and_read(name: str) -> None:
     run = build_config({"dataset": "ml-100k", "seed": 3, "model": {"name": name}})
     assert run.model_name == name
@@ -87,7 +87,7 @@ def test_bad_files(tmp_path: Path) -> None:
         read_config(tmp_path / "bad.toml")
 
 
-PRESETS = sorted((Path(__file__).parent.parent / "configs").glob("*/*.toml"))
+PRESETS = sorted((Path(__file__).parents[2] / "configs").glob("*/*.toml"))
 
 
 @pytest.mark.parametrize("path", PRESETS, ids=lambda p: f"{p.parent.name}/{p.stem}")

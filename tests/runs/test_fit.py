@@ -1,19 +1,23 @@
-"""What is chosen on validation, and by whom."""
+"""What is chosen on validation, and by which users."""
+
+from collections.abc import Callable
 
 import numpy as np
 import torch
 
-from mgformer.runs.config import build_config
-from mgformer.runs.fit import Among, fit
-from mgformer.runs.prepare import prepare
+from mgformer.data.splits import Split
 from mgformer.ranking.scorers import DotScorer, Scorer
+from mgformer.ranking.selection import Validator
+from mgformer.runs.config import RunConfig, build_config
+from mgformer.runs.fit import fit
+from mgformer.runs.prepare import prepare
 from mgformer.training.log import Entry
 from mgformer.training.loop import Hooks
 
 EPOCHS = 5
 
 
-def small(**score: object):
+def small(**score: object) -> RunConfig:
     return build_config(
         {
             "model": {"name": "mgformer", "dim": 4, "rank": 4, "num_neighbors": 3},
@@ -23,42 +27,51 @@ def small(**score: object):
     )
 
 
-def test_epochs_and_their_scores_are_compared_by_some_and_the_result_by_all():
+class Scripted(Validator):
+    """A validator whose figures the test makes up; it notes whether a sample or all are asked."""
+
+    def __init__(self, config: RunConfig, split: Split, value: Callable[[Scorer], float]) -> None:
+        super().__init__(split, config.score_kinds, config.score, num_users=100, memory_mb=64)
+        self.asked: list[str] = []
+        self.value = value
+
+    def measure(self, scorer: Scorer, split: Split | None = None) -> dict[str, float]:
+        self.asked.append("sample" if split is self.sample else "all")
+        return {"ndcg@20": self.value(scorer)}
+
+
+def test_a_sample_of_users_judges_epochs_and_all_users_the_result() -> None:
     config = small(kind="prior")
-    asked: list[Among] = []
+    split = prepare(config).split
+    validator = Scripted(config, split, lambda scorer: 0.1)
     validations: list[int] = []
-    hooks: Hooks = {"write": lambda entry: validations.append(len(asked))}
-
-    def measure(scorer: Scorer, among: Among) -> dict[str, float]:
-        asked.append(among)
-        return {"ndcg@20": 0.1}
-
-    train = prepare(config).split.train
-    fit(config, train, np.random.default_rng(0), measure=measure, hooks=hooks)
-    assert set(asked[: validations[-1]]) == {"some"}
-    assert set(asked[validations[-1] :]) == {"all"}
+    hooks: Hooks = {"write": lambda entry: validations.append(len(validator.asked))}
+    fit(config, split.train, np.random.default_rng(0), validator=validator, hooks=hooks)
+    assert set(validator.asked[: validations[-1]]) == {"sample"}
+    assert set(validator.asked[validations[-1] :]) == {"all"}
     # The search is made in the 1st, 2nd and 4th validation, and not in the others.
     assert np.diff(validations, prepend=0).tolist() == [3, 3, 1, 3, 1]
 
 
-def test_an_epoch_is_judged_by_the_best_score_and_the_result_by_a_finer_one():
+def test_the_final_search_for_gamma_is_finer_than_that_of_an_epoch() -> None:
     config = small(kind="prior")
     split = prepare(config).split
     degrees = torch.bincount(torch.from_numpy(split.train.indices).long()).clamp_min(1)
     spread = (degrees.max() / degrees.min()).log().item()
-    best = 0.131
-    asked: dict[Among, set[float]] = {"some": set(), "all": set()}
+    tried: list[float] = []
 
-    def measure(scorer: Scorer, among: Among) -> dict[str, float]:
+    def value(scorer: Scorer) -> float:
         assert isinstance(scorer, DotScorer)
         gamma = -scorer.items[:, -1].min().item() / spread
-        asked[among].add(round(gamma, 4))
-        return {"ndcg@20": -abs(gamma - best)}
+        tried.append(round(gamma, 4))
+        return -abs(gamma - 0.131)
 
+    validator = Scripted(config, split, value)
     entries: list[Entry] = []
     hooks: Hooks = {"write": entries.append}
     rng = np.random.default_rng(0)
-    chosen = fit(config, split.train, rng, measure=measure, hooks=hooks).choice
+    chosen = fit(config, split.train, rng, validator=validator, hooks=hooks).chosen
     assert [entry["gamma"] for entry in entries] == [0.14] * EPOCHS
     assert chosen.gamma == 0.13
-    assert 0.13 not in asked["some"]
+    sampled = {g for g, who in zip(tried, validator.asked, strict=True) if who == "sample"}
+    assert 0.13 not in sampled

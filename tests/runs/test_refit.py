@@ -1,5 +1,6 @@
 """A recommender trained once more on everything, after its test."""
 
+from dataclasses import replace
 import json
 import shlex
 from pathlib import Path
@@ -11,7 +12,7 @@ import torch
 from mgformer.runs.bundle import load_bundle
 from mgformer.runs.config import build_config
 from mgformer.errors import ConfigError
-from mgformer.runs.fit import Choice, fit
+from mgformer.runs.fit import fit
 from mgformer.runs.prepare import streams_of
 from mgformer.runs.train import untrained_model
 from mgformer.ranking.score import rescored
@@ -41,8 +42,8 @@ def test_it_is_trained_on_everything_with_what_was_chosen(model: str, split: str
     assert len(after.train) > len(before.train)
     assert (len(after.valid), len(after.test), after.history) == (0, 0, None)
     config, record = build_config(before.record.config), before.record
-    choice = Choice(record["epochs"], record["score"], record["gamma"])
-    wanted = fit(config, after.train, streams_of(config.seed).whole, choice=choice).scorer
+    rng = streams_of(config.seed).whole
+    wanted = fit(config, after.train, rng, chosen=record.chosen).scorer
     users = torch.arange(5)
     np.testing.assert_array_equal(after.scorer.scores(users), wanted.scores(users))
     assert not torch.equal(after.scorer.scores(users), before.scorer.scores(users))
@@ -52,7 +53,7 @@ def test_its_figures_are_those_of_the_test_before() -> None:
     before = Recommender.fit("demo", "bprmf", **SHORT).bundle
     after = refit(before)
     for name in ("test", "valid", "groups", "popularity", "epochs", "score", "config"):
-        assert after.record[name] == before.record[name]
+        assert getattr(after.record, name) == getattr(before.record, name)
     assert after.per_user is before.per_user
     assert after.record.protocol.startswith(before.record.protocol)
     assert "trained again on everything" in after.record.protocol
@@ -73,8 +74,8 @@ def test_a_run_that_went_on_from_another_goes_on_from_itself(tmp_path: Path) -> 
     config = {**SHORT, "warm_start": str(tmp_path / "first"), "split": {"kind": "ratio"}}
     second = Recommender.fit("demo", "bprmf", train={"epochs": 4, "lr": 1e-12})
     described = build_config({**second.bundle.record.config, **config})
-    second.bundle.record.config = described.to_mapping()
-    third = refit(second.bundle)
+    record = second.bundle.record.model_copy(update={"config": described.to_mapping()})
+    third = refit(replace(second.bundle, record=record))
     start = untrained_model(third)
     names = [name for name, _ in start.named_parameters()]
     assert names
@@ -90,7 +91,7 @@ def test_a_model_built_anew_with_its_weights_is_the_one_that_was_saved() -> None
     model = untrained_model(bundle)
     model.load_state_dict(dict(bundle.weights))
     record, degrees = bundle.record, torch.from_numpy(bundle.item_degrees)
-    again = rescored(model.eval().scorer(), record["score"], record["gamma"], degrees)
+    again = rescored(model.eval().scorer(), record.score, record.gamma, degrees)
     assert torch.equal(again.items, bundle.scorer.items)
 
 

@@ -109,7 +109,7 @@ def test_a_resumed_run_ends_as_if_it_had_never_stopped(story: Story) -> None:
     assert whole.record.epochs == 5
     assert whole.record.valid["ndcg@20"] > whole.record.popularity["ndcg@20"] > 0
     for part in ("valid", "test", "groups", "popularity", "epochs", "gamma", "config", "protocol"):
-        assert again.record[part] == whole.record[part], part
+        assert getattr(again.record, part) == getattr(whole.record, part), part
     assert again.per_user.equals(whole.per_user)
     before = [entry["seconds"] for entry in read_log(story.folder)]
     assert again.record.seconds["train"] > sum(before)  # of the epochs before the interruption

@@ -12,22 +12,22 @@ from mgformer.data.dataset import Dataset
 from mgformer.data.demo import demo_dataset
 from mgformer.data.interactions import Interactions
 from mgformer.errors import DataError
-from mgformer.models import MODELS
+from mgformer.models import BUILTIN
 from mgformer.runs.prepare import prepare
 from mgformer.runs.train import train, validate
 
-CONFIGS = Path(__file__).parent.parent / "configs"
+CONFIGS = Path(__file__).parents[2] / "configs"
 
 
 def run(name: str = "ease", seed: int = 0, **sections: object) -> Bundle:
     return train(build_config({"model": {"name": name}, "seed": seed, **sections}))
 
 
-@pytest.mark.parametrize("name", sorted(MODELS))
+@pytest.mark.parametrize("name", sorted(BUILTIN))
 def test_same_seed_same_record(name: str) -> None:
     one, two = (run(name, train={"epochs": 2}) for _ in range(2))
     for part in ("valid", "test", "groups"):
-        assert one.record[part] == two.record[part]
+        assert getattr(one.record, part) == getattr(two.record, part)
     assert one.per_user is not None
     assert one.per_user.equals(two.per_user)
 
@@ -35,8 +35,8 @@ def test_same_seed_same_record(name: str) -> None:
 @pytest.mark.parametrize("split", [{}, {"kind": "users"}, {"refit": True}, {"test": 0}])
 def test_every_record_has_the_floor_of_its_split(split: dict[str, object]) -> None:
     record, floor = (run(name, split=split).record for name in ("ease", "popularity"))
-    assert record["popularity"] == floor["test"]
-    assert bool(record["popularity"]) == bool(record["test"])
+    assert record.popularity == floor.test
+    assert bool(record.popularity) == bool(record.test)
 
 
 def test_the_split_depends_on_the_seed_and_not_on_the_model() -> None:
@@ -73,10 +73,10 @@ def test_validation_alone_finds_what_a_run_records(name: str) -> None:
     epochs: list[int] = []
     found = validate(config, blind, write=lambda entry: epochs.append(entry["epoch"]))
     record = train(config).record
-    assert found.figures == {n: record["valid"][n] for n in ("ndcg@20", "recall@20")}
-    assert found.epochs == record["epochs"]
+    assert found.figures == {n: record.valid[n] for n in ("ndcg@20", "recall@20")}
+    assert found.epochs == record.epochs
     assert epochs == list(range(1, len(epochs) + 1))
-    assert len(epochs) >= record["epochs"]
+    assert len(epochs) >= record.epochs
 
 
 def test_who_follows_the_epochs_can_end_the_training() -> None:
@@ -115,5 +115,5 @@ def test_popularity_on_the_lightgcn_split_gives_the_known_figures(dataset: str) 
     path = CONFIGS / dataset / "popularity.toml"
     recall, ndcg = map(float, re.findall(r"@20 ([\d.]+\d)", path.read_text()))
     record = train(build_config(read_config(path))).record
-    assert record["test"]["recall@20"] == pytest.approx(recall, abs=5e-5)
-    assert record["test"]["ndcg@20"] == pytest.approx(ndcg, abs=5e-5)
+    assert record.test["recall@20"] == pytest.approx(recall, abs=5e-5)
+    assert record.test["ndcg@20"] == pytest.approx(ndcg, abs=5e-5)

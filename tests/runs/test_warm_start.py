@@ -12,7 +12,7 @@ from mgformer.runs.bundle import load_bundle
 from mgformer.data.dataset import read_dataset
 from mgformer.errors import ConfigError, DataError
 from mgformer.graph.bipartite import Graph
-from mgformer.models import MODELS
+from mgformer.models import model_class
 from mgformer.recommend.recommender import Recommender
 from mgformer.runs.warm_start import adopt, together
 from tests.command import assert_one_line, mgformer, succeed
@@ -55,7 +55,7 @@ def test_known_nodes_keep_their_rows_and_new_ones_are_drawn(name):
     before = Recommender.fit(data, name, options=options, train={"epochs": 2}).bundle
     pairs = together(before, read_dataset(frame(range(40), range(40), seed=1))).interactions
     rng = np.random.default_rng(3)
-    model = MODELS[name](MODELS[name].Config(**options), Graph(pairs.matrix), rng)
+    model = model_class(name)(model_class(name).Config(**options), Graph(pairs.matrix), rng)
     (table,) = (
         n for n, p in model.named_parameters() if len(p) == model.num_users + pairs.num_items
     )
@@ -149,8 +149,8 @@ def test_what_cannot_be_gone_on_with(old: Recommender, tmp_path: Path):
     assert_one_line(done, "has no weights to train further: ease")
     done = mgformer("train", "demo", "--from", tmp_path / "nothing", "--out", tmp_path / "x")
     assert_one_line(done, "no trained recommender here")
-    model = MODELS["bprmf"](
-        MODELS["bprmf"].Config(dim=5), Graph(old.bundle.train.matrix), np.random.default_rng(0)
+    model = model_class("bprmf")(
+        model_class("bprmf").Config(dim=5), Graph(old.bundle.train.matrix), np.random.default_rng(0)
     )
     with pytest.raises(ConfigError, match="nothing of the run to go on from fits"):
         adopt(model, old.bundle, old.bundle.users, old.bundle.items)

@@ -33,9 +33,9 @@ def interrupted(
 ):
     """Leave behind what a run does that is stopped some epochs after its last checkpoint."""
     workspace = Workspace(folder, config_of(**given), resume=False)
-    workspace.opened(fingerprint)
-    workspace.stage, workspace.results = stage, results or {}
-    hooks = workspace.hooks()
+    workspace.begin(fingerprint)
+    workspace.results = results or {}
+    hooks = workspace.hooks(stage)
     for number, entry in enumerate(entries(*range(1, written + 1)), start=1):
         hooks["write"](entry)
         if number == epochs:
@@ -46,14 +46,14 @@ def interrupted(
 def test_an_epoch_is_a_line_of_json_as_soon_as_it_ends(tmp_path):
     folder = tmp_path / "not" / "yet"
     workspace = Workspace(folder, config_of(), resume=False)
-    workspace.opened("data")
+    workspace.begin("data")
     assert logged(folder) == []
     for entry in entries(1, 2):
-        workspace.hooks()["write"](entry)
+        workspace.hooks("select")["write"](entry)
         assert logged(folder)[-1] == entry
     workspace.close()
     assert logged(folder) == entries(1, 2)
-    assert workspace.hooks()["start"] is None
+    assert workspace.hooks("select")["start"] is None
 
 
 def test_going_on_rewrites_the_log_up_to_the_checkpoint(tmp_path):
@@ -61,9 +61,9 @@ def test_going_on_rewrites_the_log_up_to_the_checkpoint(tmp_path):
     interrupted(tmp_path, epochs=2, written=4)
     assert logged(tmp_path) == entries(1, 2, 3, 4)
     workspace = Workspace(tmp_path, config_of(), resume=True)
-    workspace.opened("data")
+    workspace.begin("data")
     assert logged(tmp_path) == entries(1, 2)
-    hooks = workspace.hooks()
+    hooks = workspace.hooks("select")
     assert hooks["start"].state["epochs"] == 2
     assert torch.equal(hooks["start"].tensors["w"], torch.arange(2))
     for entry in entries(3, 4):
@@ -75,19 +75,17 @@ def test_a_checkpoint_is_of_a_stage_and_carries_the_results_before_it(tmp_path):
     results = {"valid": {"ndcg@20": 0.1 + 0.2}, "choice": {"epochs": 3, "gamma": 0.25}}
     interrupted(tmp_path, stage="refit", results=results)
     workspace = Workspace(tmp_path, config_of(), resume=True)
-    workspace.opened("data")
+    workspace.begin("data")
     assert workspace.results == results
-    assert workspace.hooks()["start"] is None  # the stage before this one
-    workspace.stage = "refit"
-    assert workspace.hooks()["start"].state["epochs"] == 2
+    assert workspace.hooks("select")["start"] is None  # the stage before this one
+    assert workspace.hooks("refit")["start"].state["epochs"] == 2
 
 
 def test_the_stage_after_that_of_the_checkpoint_starts_at_its_beginning(tmp_path):
     interrupted(tmp_path)
     workspace = Workspace(tmp_path, config_of(), resume=True)
     assert workspace.results == {}
-    workspace.stage = "refit"
-    assert workspace.hooks()["start"] is None
+    assert workspace.hooks("refit")["start"] is None
 
 
 @pytest.mark.parametrize(
@@ -121,12 +119,12 @@ def test_other_data_are_refused(tmp_path):
     interrupted(tmp_path, fingerprint="800x400-1")
     workspace = Workspace(tmp_path, config_of(), resume=True)
     with pytest.raises(ConfigError) as caught:
-        workspace.opened("800x400-2")
+        workspace.begin("800x400-2")
     assert str(caught.value) == (
-        f"{tmp_path}: the unfinished run there is on data 800x400-1, and these are 800x400-2;"
+        f"{tmp_path}: the unfinished run there was trained on data 800x400-1, but got 800x400-2;"
         " give the same data, or choose another --out"
     )
-    workspace.opened("800x400-1")
+    workspace.begin("800x400-1")
 
 
 def test_starting_over_warns_and_begins_anew(tmp_path, caplog):
@@ -136,24 +134,24 @@ def test_starting_over_warns_and_begins_anew(tmp_path, caplog):
     (record,) = caplog.records
     assert record.levelno == logging.WARNING
     assert record.getMessage() == (
-        f"{tmp_path}: starting over; --resume goes on with what is there"
+        f"{tmp_path}: starting over; --resume would continue the unfinished run"
     )
-    workspace.opened("other data")
-    assert workspace.hooks()["start"] is None
+    workspace.begin("other data")
+    assert workspace.hooks("select")["start"] is None
     assert logged(tmp_path) == []
     assert load_checkpoint(tmp_path) is not None  # until there is something in its place
-    workspace.hooks()["write"](*entries(1))
+    workspace.hooks("select")["write"](*entries(1))
     assert load_checkpoint(tmp_path) is None
 
 
 def test_nothing_to_go_on_from_is_said_and_no_fault(tmp_path, caplog):
     with caplog.at_level(logging.INFO, "mgformer"):
         workspace = Workspace(tmp_path, config_of(), resume=True)
-        workspace.opened("data")
+        workspace.begin("data")
     (record,) = caplog.records
     assert record.levelno == logging.INFO
     assert "no checkpoint; starting from the beginning" in record.getMessage()
-    assert workspace.hooks()["start"] is None
+    assert workspace.hooks("select")["start"] is None
 
 
 def test_a_fresh_folder_says_nothing(tmp_path, caplog):
@@ -174,13 +172,13 @@ def test_a_checkpoint_tells_which_run_it_is_of(tmp_path):
 def test_tensorboard_that_is_not_installed(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     with pytest.raises(ConfigError) as caught:
-        Workspace(tmp_path, config_of(train={"tensorboard": True}), resume=False).opened("data")
+        Workspace(tmp_path, config_of(train={"tensorboard": True}), resume=False).begin("data")
     assert str(caught.value) == (
         "train.tensorboard: the package tensorboard is not installed;"
         " pip install 'mgformer[tensorboard]'"
     )
     # And it is not looked for unless asked for.
-    Workspace(tmp_path, config_of(), resume=False).opened("data")
+    Workspace(tmp_path, config_of(), resume=False).begin("data")
 
 
 def test_tensorboard_is_given_the_figures_and_forgets_what_is_trained_again(tmp_path, monkeypatch):
@@ -204,8 +202,8 @@ def test_tensorboard_is_given_the_figures_and_forgets_what_is_trained_again(tmp_
     assert told[:3] == [(place, 1), ("select/loss", 1.0, 1), ("select/seconds", 0.5, 1)]
     told.clear()
     workspace = Workspace(tmp_path, config_of(train={"tensorboard": True}), resume=True)
-    workspace.opened("data")
-    workspace.hooks()["write"]({"epoch": 3, "loss": 0.25, "ndcg@20": 0.5})
+    workspace.begin("data")
+    workspace.hooks("select")["write"]({"epoch": 3, "loss": 0.25, "ndcg@20": 0.5})
     workspace.close()
     assert told == [
         (place, 3), ("select/loss", 0.25, 3), ("select/ndcg@20", 0.5, 3), "closed",
