@@ -14,7 +14,7 @@ import numpy as np
 from benchmarks.client import Reply, ask_in_turn, load, post, served
 from benchmarks.synthetic import YELP2018, synthetic_bundle
 from mgformer.recommend.recommender import Recommender
-from mgformer.runs.bundle import save_bundle
+from mgformer.runs.bundle_files import save_bundle
 
 CONNECTIONS, K = 8, 20
 

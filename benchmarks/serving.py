@@ -30,7 +30,8 @@ from benchmarks.documents import ROOT, write_block
 from benchmarks.measure import machine_line, report
 from benchmarks.reloading import reloading
 from benchmarks.synthetic import YELP2018, synthetic_bundle
-from mgformer.runs.bundle import Bundle, save_bundle
+from mgformer.runs.bundle import Bundle
+from mgformer.runs.bundle_files import save_bundle
 
 K, HISTORY = 20, 20
 CONNECTIONS = 32

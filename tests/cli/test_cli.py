@@ -14,7 +14,7 @@ import pytest
 from mgformer.data.demo import SHOWCASE
 from mgformer.recommend import recommender
 from mgformer.recommend.recommender import Recommender
-from mgformer.runs.bundle import load_bundle
+from mgformer.runs.bundle_files import load_bundle
 from tests.command import Done, assert_one_line, mgformer, succeed
 
 

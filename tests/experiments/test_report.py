@@ -17,7 +17,7 @@ import pytest
 
 from mgformer.experiments.report import write_report
 from mgformer.experiments.report.measured import as_toml
-from mgformer.runs.bundle import load_bundle, save_bundle
+from mgformer.runs.bundle_files import load_bundle, save_bundle
 from mgformer.runs.config import build_config
 from mgformer.runs.folder import PER_USER, RECORD
 from tests.command import assert_one_line, mgformer, succeed

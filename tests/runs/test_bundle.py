@@ -4,13 +4,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mgformer.runs import bundle as bundle_module
-from mgformer.runs.bundle import MANIFEST, Bundle, load_bundle, save_bundle, stamp_of
-from mgformer.runs.config import build_config
 from mgformer.errors import BundleError
 from mgformer.models import BUILTIN
-from mgformer.runs.train import train
 from mgformer.ranking.topk import top_k
+from mgformer.runs import bundle_files
+from mgformer.runs.bundle import Bundle
+from mgformer.runs.bundle_files import MANIFEST, load_bundle, save_bundle, stamp_of
+from mgformer.runs.config import build_config
+from mgformer.runs.train import train
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +99,7 @@ def test_a_crash_while_writing_leaves_the_old_bundle(
         raise KeyboardInterrupt
 
     other = train(build_config({"model": {"name": "popularity"}}))
-    monkeypatch.setattr(bundle_module, step, crash)
+    monkeypatch.setattr(bundle_files, step, crash)
     with pytest.raises(KeyboardInterrupt):
         save_bundle(other, saved)
     monkeypatch.undo()
@@ -139,7 +140,7 @@ def rewrite(saved: Path, **changes: object) -> None:
     """Change the manifest and make its checksum right again, as a newer program would."""
     manifest = json.loads((saved / MANIFEST).read_text()) | changes
     manifest.pop("checksum")
-    manifest["checksum"] = bundle_module._manifest_checksum(manifest)
+    manifest["checksum"] = bundle_files._manifest_checksum(manifest)
     (saved / MANIFEST).write_text(json.dumps(manifest))
 
 

@@ -3,6 +3,8 @@ from pathlib import Path
 
 import pytest
 
+from mgformer.errors import ConfigError
+from mgformer.models import BUILTIN
 from mgformer.runs.config import (
     build_config,
     named,
@@ -11,8 +13,6 @@ from mgformer.runs.config import (
     with_choices,
     with_settings,
 )
-from mgformer.errors import ConfigError
-from mgformer.models import BUILTIN
 
 
 @pytest.mark.parametrize("name", sorted(BUILTIN))

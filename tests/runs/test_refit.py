@@ -1,23 +1,23 @@
 """A recommender trained once more on everything, after its test."""
 
-from dataclasses import replace
 import json
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from mgformer.runs.bundle import load_bundle
-from mgformer.runs.config import build_config
 from mgformer.errors import ConfigError
-from mgformer.runs.fit import fit
-from mgformer.runs.prepare import streams_of
-from mgformer.runs.train import untrained_model
 from mgformer.ranking.score import rescored
 from mgformer.recommend.recommender import Recommender
+from mgformer.runs.bundle_files import load_bundle
+from mgformer.runs.config import build_config
+from mgformer.runs.fit import fit
+from mgformer.runs.prepare import streams_of
 from mgformer.runs.refit import refit
+from mgformer.runs.train import untrained_model
 from mgformer.training.log import read_log
 from tests.command import assert_one_line, mgformer, succeed
 from tests.runs.test_resume import TINY, described, interrupted
@@ -57,9 +57,7 @@ def test_its_figures_are_those_of_the_test_before() -> None:
     assert after.per_user is before.per_user
     assert after.record.protocol.startswith(before.record.protocol)
     assert "trained again on everything" in after.record.protocol
-    assert after.record.refit.pairs == len(before.train) + len(before.valid) + len(
-        before.test
-    )
+    assert after.record.refit.pairs == len(before.train) + len(before.valid) + len(before.test)
 
 
 def test_streams_of_the_runs_before_are_what_they_were() -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from mgformer.runs.bundle import load_bundle
-from mgformer.training import loop
 from mgformer.runs import workspace
+from mgformer.runs.bundle_files import load_bundle
+from mgformer.training import loop
 from mgformer.training.checkpoint import NAME, load_checkpoint
 from mgformer.training.log import read_log
 from tests.command import Done, assert_one_line, mgformer, succeed

@@ -5,14 +5,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mgformer.runs.bundle import Bundle
-from mgformer.runs.config import build_config, read_config
 from mgformer.data import catalog
 from mgformer.data.dataset import Dataset
 from mgformer.data.demo import demo_dataset
 from mgformer.data.interactions import Interactions
 from mgformer.errors import DataError
 from mgformer.models import BUILTIN
+from mgformer.runs.bundle import Bundle
+from mgformer.runs.config import build_config, read_config
 from mgformer.runs.prepare import prepare
 from mgformer.runs.train import train, validate
 

@@ -8,12 +8,12 @@ import polars as pl
 import pytest
 import torch
 
-from mgformer.runs.bundle import load_bundle
 from mgformer.data.dataset import read_dataset
 from mgformer.errors import ConfigError, DataError
 from mgformer.graph.bipartite import Graph
 from mgformer.models import model_class
 from mgformer.recommend.recommender import Recommender
+from mgformer.runs.bundle_files import load_bundle
 from mgformer.runs.warm_start import adopt, together
 from tests.command import assert_one_line, mgformer, succeed
 

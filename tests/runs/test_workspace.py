@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from mgformer.runs.config import build_config
 from mgformer.errors import ConfigError
-from mgformer.training.checkpoint import NAME, Checkpoint, load_checkpoint
+from mgformer.runs.config import build_config
 from mgformer.runs.workspace import Workspace
+from mgformer.training.checkpoint import NAME, Checkpoint, load_checkpoint
 
 
 def config_of(**sections):

@@ -19,7 +19,7 @@ from mgformer.experiments.compare import (
 )
 from mgformer.experiments.tables import as_json as tests_as_json
 from mgformer.experiments.tables import comparison_table, explanation
-from mgformer.runs.bundle import check_folder
+from mgformer.runs.bundle_files import check_folder
 from mgformer.runs.config import DEFAULT_DATASET, named
 
 

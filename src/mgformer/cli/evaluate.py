@@ -13,7 +13,8 @@ from mgformer.errors import BundleError
 from mgformer.experiments.tables import as_json as tests_as_json
 from mgformer.experiments.tables import p_shown, paired_tests
 from mgformer.ranking.evaluation import EvaluationConfig, evaluate_part
-from mgformer.runs.bundle import Bundle, load_bundle
+from mgformer.runs.bundle import Bundle
+from mgformer.runs.bundle_files import load_bundle
 
 
 def command(

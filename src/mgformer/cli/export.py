@@ -7,7 +7,7 @@ import typer
 from mgformer.cli.console import out, print_json, working
 from mgformer.errors import ConfigError
 from mgformer.recommend.export import FORMS, export
-from mgformer.runs.bundle import load_bundle
+from mgformer.runs.bundle_files import load_bundle
 
 
 def command(

@@ -7,7 +7,7 @@ import typer
 
 from mgformer.cli.console import INTERRUPTED, fail, out, print_json, working
 from mgformer.cli.train import show_metrics, summary
-from mgformer.runs.bundle import check_folder, load_bundle, save_bundle
+from mgformer.runs.bundle_files import check_folder, load_bundle, save_bundle
 from mgformer.runs.refit import refit
 from mgformer.training.checkpoint import has_checkpoint, remove_checkpoint
 

@@ -19,7 +19,7 @@ from mgformer.experiments.tables import Table
 from mgformer.experiments.timing import EpochTime, epoch_times
 from mgformer.experiments.variants import VARIANTS
 from mgformer.files import write_text
-from mgformer.runs.bundle import check_folder
+from mgformer.runs.bundle_files import check_folder
 from mgformer.runs.config import build_config
 from mgformer.runs.folder import Run
 from mgformer.runs.record import commit_of_code

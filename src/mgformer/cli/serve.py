@@ -7,7 +7,7 @@ import typer
 
 from mgformer.cli.console import err, working
 from mgformer.errors import ConfigError
-from mgformer.runs.bundle import load_bundle
+from mgformer.runs.bundle_files import load_bundle
 
 
 def command(

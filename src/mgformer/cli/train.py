@@ -10,7 +10,7 @@ import typer
 from mgformer.cli.console import INTERRUPTED, fail, out, print_json, print_table, working
 from mgformer.errors import ConfigError
 from mgformer.models import BUILTIN
-from mgformer.runs.bundle import check_folder, load_bundle, save_bundle
+from mgformer.runs.bundle_files import check_folder, load_bundle, save_bundle
 from mgformer.runs.config import (
     DEFAULT_DATASET,
     DEFAULT_MODEL,

@@ -10,7 +10,7 @@ from mgformer.cli.console import INTERRUPTED, fail, out, print_json, print_table
 from mgformer.errors import ConfigError
 from mgformer.experiments.tune import BEST, Tuned, shown, tune
 from mgformer.models import BUILTIN
-from mgformer.runs.bundle import check_folder
+from mgformer.runs.bundle_files import check_folder
 from mgformer.runs.config import (
     DEFAULT_DATASET,
     DEFAULT_MODEL,

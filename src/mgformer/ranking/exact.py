@@ -1,8 +1,9 @@
-"""Scores of pairs that are the same whoever else is ranked, and the ranking of one user by them.
+"""Exact scores of pairs, and the ranking of one user.
 
-A service ranks one user at a time. That is a matrix-vector product and little else, so it is done
-in numpy: what a tensor operation costs at least, times twenty, would exceed the product. Lists are
-those of `topk.py`, to the bit.
+An exact score does not depend on which other users or items are ranked with it. A service often
+ranks one user at a time, which is little more than a matrix-vector product. It is done in numpy,
+because the fixed cost of twenty tensor operations would exceed the product. The lists are the same
+as those of `topk.py`, to the bit.
 
 Shapes: n candidates or items, D channels, I items.
 """
@@ -12,11 +13,11 @@ from numpy.typing import NDArray
 
 from mgformer.ranking.scorers import DotScorer
 
-SLACK = 4  # candidates beyond k; more makes full sorts rarer and every row dearer
-DEPTH = 8  # columns of a block whose maximum is taken; 8 and 12 measured alike, 6 and 16 slower
-LEVELS = 2  # times that maxima are taken of maxima; a third is not faster
-CHUNK = 1 << 14  # items scored at a time where all of them are
-PAIR_BYTES = 12  # of a pair and channel: the item's float32, and the product in float64
+SLACK = 4  # candidates beyond k; more makes full sorts rarer but every row more expensive
+DEPTH = 8  # columns of a block; 8 and 12 measured alike, 6 and 16 slower
+LEVELS = 2  # levels of block maxima; a third is not faster
+CHUNK = 1 << 14  # items scored at a time by a full sort
+PAIR_BYTES = 12  # per pair and channel: the float32 of the item and the float64 product
 
 Floats = NDArray[np.float32]
 Numbers = NDArray[np.int64]
@@ -25,8 +26,8 @@ Numbers = NDArray[np.int64]
 def exact_scores(vectors: Floats, rows: Floats) -> Floats:
     """Return the products [..., n] of user vectors [..., D] with items' rows [..., n, D].
 
-    The sum of float64 products runs over the channels in an order of its own, so that a pair has
-    one score, whatever it is computed with; a matrix product has another order for every shape.
+    The float64 products are summed in an order that depends on the channels only, so a pair has one
+    score. A matrix product sums in a different order for every shape.
     """
     products = rows * vectors[..., None, :].astype(np.float64)
     with np.errstate(over="ignore"):  # vectors of a training that diverged give infinite scores
@@ -36,8 +37,8 @@ def exact_scores(vectors: Floats, rows: Floats) -> Floats:
 def scores_at(vectors: Floats, items: Floats, places: Numbers, memory: int) -> Floats:
     """Return the exact scores [B, n] of users' vectors [B, D] with items [I, D] at places [B, n].
 
-    The rows of a long list would take many times what the list does: so many pairs are scored at a
-    time as fit into `memory`, in bytes.
+    Pairs are scored in parts that fit into `memory`, in bytes, because the gathered rows of a long
+    list would be far larger than the list.
     """
     num, dim = places.shape[1], items.shape[1]
     pairs = max(1, memory // (PAIR_BYTES * max(1, dim)))
@@ -52,7 +53,7 @@ def scores_at(vectors: Floats, items: Floats, places: Numbers, memory: int) -> F
 
 
 def rounding(scorer: DotScorer) -> float:
-    """Return by how much a float32 product with a user vector of length one can be off."""
+    """Return the largest rounding error of a float32 product with a user vector of length 1."""
     # |fl(u·v) - u·v| <= gamma_D |u||v|; two more roundings cover the comparison in float32.
     return (scorer.items.shape[1] + 2) * float(np.finfo(np.float32).eps) / 2 * scorer.largest_norm
 
@@ -72,9 +73,9 @@ def rank_all(
 def rank_one(
     scorer: DotScorer, user: int, masked: NDArray[np.integer], k: int, memory: int
 ) -> tuple[Numbers, Floats]:
-    """Return a user's k best items and their scores, -inf where fewer are left.
+    """Return the k best items of a user and their scores; -inf where fewer items are left.
 
-    What is made of the candidates takes at most `memory`, in bytes.
+    The arrays of candidates take at most `memory` bytes.
     """
     vector, items = scorer.users[user].float().numpy(), scorer.items.float().numpy()
     num_items = len(items)
@@ -87,7 +88,7 @@ def rank_one(
     n = min(k + SLACK, num_items)
     best = np.sort(_best_columns(padded, n, LEVELS))
     values = padded[best]
-    best = np.minimum(best, num_items - 1)  # where all else is masked, padding is found too
+    best = np.minimum(best, num_items - 1)  # padding is found if all else is masked
     scores = scores_at(vector[None], items, best[None], memory)[0]
     exact = np.where(np.isneginf(values), values, scores)
     order = np.argsort(-exact, kind="stable")[:k]
@@ -99,7 +100,7 @@ def rank_one(
 
 
 def _best_columns(scores: Floats, n: int, levels: int) -> Numbers:
-    """Return the columns of n best scores; see `topk._best_by_blocks`, which does it for rows."""
+    """Return the columns of the n best scores, as `topk._best_by_blocks` does for many rows."""
     if levels == 0 or len(scores) < 4 * DEPTH * n:
         return np.argpartition(scores, -n)[-n:]
     layers = scores.reshape(DEPTH, -1)

@@ -4,15 +4,15 @@ A user's ranking is a row of hits: whether the item at each rank is one of the u
 items. n is the number of held-out items, r a rank counted from 1, k the cut-off, h_r the hit at r.
 
     recall@k         Σ h_r / n
-    capped_recall@k  Σ h_r / min(n, k)            what a list of k could reach counts as 1
+    capped_recall@k  Σ h_r / min(n, k)            the most that a list of k can reach counts as 1
     precision@k      Σ h_r / k                    also where the list is shorter than k
     hitrate@k        1 if any h_r
     mrr@k            1 / (rank of the first hit)
     map@k            Σ h_r · precision@r / n
     ndcg@k           Σ h_r / log2(r + 1)  divided by  Σ_{r ≤ min(n, k)} 1 / log2(r + 1)
 
-All but capped_recall are trec_eval's definitions. Users without held-out items do not count.
-docs/metrics.md works an example.
+All but capped_recall follow trec_eval. Users without held-out items do not count. docs/metrics.md
+has a worked example.
 """
 
 from collections.abc import Callable, Mapping
@@ -37,22 +37,22 @@ def recall(hits: Hits, relevant: Counts, k: int) -> Values:
 
 
 def capped_recall(hits: Hits, relevant: Counts, k: int) -> Values:
-    """Return the items found as a share of what a list of k could hold."""
+    """Return the share of held-out items found, of at most k."""
     return hits[:, :k].sum(1) / np.minimum(relevant, k)
 
 
 def precision(hits: Hits, relevant: Counts, k: int) -> Values:
-    """Return the share of the list that was found."""
+    """Return the share of the list that is held out."""
     return hits[:, :k].sum(1) / k
 
 
 def hit_rate(hits: Hits, relevant: Counts, k: int) -> Values:
-    """Return 1 where anything was found."""
+    """Return 1 if the list has a hit, else 0."""
     return hits[:, :k].max(1).astype(np.float64)
 
 
 def reciprocal_rank(hits: Hits, relevant: Counts, k: int) -> Values:
-    """Return one over the rank of the first hit, 0 where there is none."""
+    """Return one over the rank of the first hit, 0 if there is none."""
     found = hits[:, :k]
     first: Values = found.argmax(1) + 1.0
     return found.any(1) / first
@@ -66,7 +66,7 @@ def average_precision(hits: Hits, relevant: Counts, k: int) -> Values:
 
 
 def ndcg(hits: Hits, relevant: Counts, k: int) -> Values:
-    """Return the discounted gain as a share of the best there could be."""
+    """Return the discounted gain as a share of the ideal gain."""
     return (hits[:, :k] * discounts(hits.shape[1])[:k]).sum(1) / ideal_gain(relevant, k)
 
 
@@ -76,7 +76,7 @@ def discounts(length: int) -> NDArray[np.float64]:
 
 
 def ideal_gain(relevant: Counts, k: int) -> Values:
-    """Return the gain of a list that begins with all held-out items."""
+    """Return the gain of a list that starts with all held-out items."""
     most = np.minimum(relevant, k)
     return np.cumsum(discounts(int(most.max())))[most - 1]
 
@@ -93,14 +93,14 @@ METRICS: Mapping[str, Callable[[Hits, Counts, int], Values]] = {
 
 
 def coverage(items: NDArray[np.int32], num_items: int) -> float:
-    """Return the share of the catalogue that is recommended to anybody; -1 is no item."""
+    """Return the share of items that are in any list; -1 marks an empty place."""
     shown = np.zeros(num_items, dtype=bool)
     shown[items[items >= 0]] = True
     return float(shown.mean())
 
 
 def gini(items: NDArray[np.int32], num_items: int) -> float:
-    """Return how unequally the catalogue is shown: 0 all alike, towards 1 always the same few."""
+    """Return how unequally items are recommended: 0 if all alike, near 1 if always the same few."""
     shown = np.sort(np.bincount(items[items >= 0], minlength=num_items))
     total = shown.sum()
     if total == 0:
@@ -110,9 +110,9 @@ def gini(items: NDArray[np.int32], num_items: int) -> float:
 
 
 def novelty(items: NDArray[np.int32], item_degrees: Counts, num_users: int) -> float:
-    """Return the mean self-information -log2(share of users who have it) of what is shown.
+    """Return the mean self-information -log2(share of users) of recommended items.
 
-    An item that nobody has is taken as one that one user has.
+    An item without users counts as if it had one.
     """
     shown = items[items >= 0]
     if not len(shown):

@@ -1,9 +1,9 @@
-"""What a trained model amounts to: something that scores every item for a user.
+"""Scorers: the form in which a trained model ranks, is evaluated, saved and served.
 
-Two kinds serve all models. `DotScorer` is two matrices; `HistoryScorer` multiplies a user's
-history by an item-item matrix. Ranking, evaluation, the bundle and serving see nothing else.
+Two kinds serve all models. `DotScorer` multiplies two matrices. `HistoryScorer` multiplies the
+history of a user by an item-item matrix.
 
-Shapes: U users, I items, D channels, F factors, B users asked for.
+Shapes: U users, I items, D channels, F factors, B users of a batch.
 """
 
 import copy
@@ -27,45 +27,45 @@ BLOCK_ROWS = 1 << 14
 
 
 class Scorer(ABC):
-    """Scores of all items, for users known by number."""
+    """Scores all items for users, who are given by number."""
 
     kind: ClassVar[str]
 
     @property
     @abstractmethod
     def num_users(self) -> int:
-        """Users that can be scored."""
+        """Number of users."""
 
     @property
     @abstractmethod
     def num_items(self) -> int:
-        """Items that are scored."""
+        """Number of items."""
 
     @abstractmethod
     def scores(self, users: Tensor) -> Tensor:
-        """Return [B, I] float32 scores; a user's row does not depend on who else is asked for."""
+        """Return [B, I] float32 scores; a row does not depend on the other users of the batch."""
 
     @abstractmethod
     def fold_in(self, histories: sp.csr_array) -> "Scorer":
-        """Return a scorer for other users, known only by their [U', I] histories."""
+        """Return a scorer for new users, given their histories [U', I]."""
 
     @abstractmethod
     def contributions(
         self, history: NDArray[np.integer], items: NDArray[np.integer]
     ) -> NDArray[np.float64]:
-        """Return what the n items of a history add to the scores of m items, [n, m].
+        """Return what each of n history items adds to the scores of m items, [n, m].
 
-        They are the scores of a user who is folded in.
+        The sum over the history is the score of a user who is folded in.
         """
 
     @abstractmethod
     def similarities(self, item: int) -> Tensor:
-        """Return how alike all items are to an item [I]; not above 0: nothing in common."""
+        """Return the similarity of all items to an item [I]; 0 or less means nothing in common."""
 
     def _for_others(self, **users: object) -> Self:
-        """Return the scorer with other users.
+        """Return a copy with other users.
 
-        What has been prepared, in cached properties, is of the items alone and is kept.
+        The copy keeps the cached properties, which depend on the items only.
         """
         others = copy.copy(self)
         for name, value in users.items():
@@ -81,13 +81,13 @@ class DotScorer(Scorer):
     users: Tensor  # [U, D]
     items: Tensor  # [I, D]
     unobserved_weight: float = 0.1
-    """Weight of the pairs not seen when a new user is solved for; see `fold_in`."""
+    """Weight of unobserved pairs when a new user is folded in."""
     l2: float = 1e-2
-    """Ridge when a new user is solved for."""
+    """Ridge penalty when a new user is folded in."""
     unit: bool = False
-    """Whether users have unit length, the constant channels aside, and a new one is to have it."""
+    """Whether user vectors have unit length, without the constant channels."""
     constant: int = 0
-    """Last channels, in which every user has a one: what items score for everybody."""
+    """Last channels in which every user has a 1: they score items the same for all users."""
 
     @property
     def num_users(self) -> int:
@@ -98,8 +98,8 @@ class DotScorer(Scorer):
         return len(self.items)
 
     def scores(self, users: Tensor) -> Tensor:
-        # float64 makes a row's float32 result the same whatever the batch it is computed in, but
-        # for cases on a rounding boundary; ranking does not rely on it (see topk.py).
+        # In float64 the rounded result of a row does not depend on the batch, except on a rounding
+        # boundary. Ranking does not rely on it (see topk.py).
         return (self.users[users].double() @ self._items64.T).float()
 
     @cached_property
@@ -108,7 +108,7 @@ class DotScorer(Scorer):
 
     @cached_property
     def by_channel(self) -> NDArray[np.float32]:
-        """[D, I] the items transposed: few users' scores are had in half the time from this."""
+        """[D, I] the transposed items, which score a few users in half the time."""
         return np.ascontiguousarray(self.items.float().numpy().T)
 
     @cached_property
@@ -117,7 +117,7 @@ class DotScorer(Scorer):
         return float(self.items.norm(dim=1).max()) if len(self.items) else 0.0
 
     def fold_in(self, histories: sp.csr_array) -> "DotScorer":
-        """Solve each new user against the fixed items, as one half-step of implicit ALS.
+        """Solve for each new user with fixed items, as one half-step of implicit ALS does.
 
         Minimises Σ_{i in history} (w·v_i − 1)² + α₀ Σ_{all i} (w·v_i)² + λ (|history| + α₀ I) ‖w‖².
         """
@@ -139,12 +139,12 @@ class DotScorer(Scorer):
         return cosines(self.items[:, : self.num_varying], item)
 
     def _parts(self, history: NDArray[np.integer]) -> NDArray[np.float64]:
-        """Return vectors [n, D'] of the items of a history whose sum is the user solved for.
+        """Return one vector [n, D'] per history item; their sum is the folded-in user.
 
-        They are in the basis Q in which E, what does not depend on the history, is diagonal. With
-        O [n, D'] the items' vectors, the user is (E + OᵀO)⁻¹ Oᵀ 1 = E⁻¹ Oᵀ s, where the shares
-        s = (1 + O E⁻¹ Oᵀ)⁻¹ 1 = 1 − O (E + OᵀO)⁻¹ Oᵀ 1. The cost grows with the history, and not
-        with the items.
+        E is the part of the normal equations that does not depend on the history. The vectors are
+        in the basis Q in which E is diagonal. With O [n, D'] the vectors of the items, the user is
+        (E + OᵀO)⁻¹ Oᵀ 1 = E⁻¹ Oᵀ s, with shares s = (1 + O E⁻¹ Oᵀ)⁻¹ 1 = 1 − O (E + OᵀO)⁻¹ Oᵀ 1.
+        The cost grows with the history, not with the number of items.
         """
         own = self._in_basis(history)
         num, dim = own.shape
@@ -173,7 +173,7 @@ class DotScorer(Scorer):
 
     @cached_property
     def solver(self) -> tuple[Tensor, Tensor]:
-        """Eigenvalues [D'] and eigenvectors [D', D'] of α₀ VᵀV, with which new users are solved."""
+        """Eigenvalues [D'] and eigenvectors [D', D'] of α₀ VᵀV, used to fold in new users."""
         varying = self.items[:, : self.num_varying].double()
         spectrum, basis = torch.linalg.eigh(self.unobserved_weight * varying.T @ varying)
         return spectrum.clamp_min(0), basis
@@ -181,10 +181,10 @@ class DotScorer(Scorer):
 
 @dataclass(frozen=True, eq=False)
 class HistoryScorer(Scorer):
-    """scores(u) = h_u W + h_u Tᵀ T + (h_u L) Rᵀ, with h_u the user's row of the interactions.
+    """scores(u) = h_u W + h_u Tᵀ T + (h_u L) Rᵀ, where h_u is the history of the user.
 
-    W is an item-item matrix, sparse or dense; TᵀT one that is never formed, since it would be far
-    larger than the sparse T; L and R are the factors of a low-rank one. Each may be absent.
+    W is a sparse or dense item-item matrix. TᵀT is an item-item matrix that is never formed: it
+    would be far larger than the sparse T. L and R are low-rank factors. Each may be absent.
     """
 
     kind: ClassVar[str] = "history"
@@ -212,7 +212,7 @@ class HistoryScorer(Scorer):
         if self.through is not None:
             total += _sparse_product(rows, self._into, self.through)
         if self.left is not None and self.right is not None:
-            # Rounded from float64, a row has the same bits whatever the batch it is computed in.
+            # float64, so that the bits of a row do not depend on the batch.
             total += (csr_matmul(rows, self.left).double() @ self._right64.T).float()
         return total
 
@@ -249,9 +249,9 @@ class HistoryScorer(Scorer):
 
 
 def cosines(rows: Tensor, one: int) -> Tensor:
-    """Return the cosines of rows [n, D] with one of them, [n] float32; 0 where a row is zero.
+    """Return the cosines of rows [n, D] with one of them, [n] float32; 0 for a zero row.
 
-    They are taken from float64, some rows at a time: all of them would take twice what the rows do.
+    They are computed in float64, in blocks of rows to bound the memory.
     """
     asked = rows[one].double()
     parts = (part.double() for part in rows.split(BLOCK_ROWS))
@@ -260,7 +260,7 @@ def cosines(rows: Tensor, one: int) -> Tensor:
 
 
 def _sparse_product(rows: sp.csr_array, *factors: sp.csr_array) -> Tensor:
-    """Return the dense product of sparse matrices, the rows shared out among threads."""
+    """Return the dense product of sparse matrices; threads share the rows."""
     total = np.zeros((rows.shape[0], factors[-1].shape[1]), dtype=np.float32)
     bounds = np.linspace(0, rows.shape[0], torch.get_num_threads() + 1).astype(int)
 

@@ -1,4 +1,4 @@
-"""Whether two rankings of the same users differ by more than chance."""
+"""Test whether two rankings of the same users differ by more than chance."""
 
 from typing import NamedTuple
 
@@ -24,6 +24,6 @@ def paired_test(ours: NDArray[np.float64], theirs: NDArray[np.float64]) -> Paire
 
     gap = ours - theirs
     if len(gap) < 2 or np.ptp(gap) == 0:
-        # One user, or the same difference for all: nothing tells how far it is from chance.
+        # With one user, or the same difference for all users, there is no variance to test with.
         return PairedTest(float(gap.mean()), 1.0, len(gap))
     return PairedTest(float(gap.mean()), float(stats.ttest_rel(ours, theirs).pvalue), len(gap))

@@ -1,11 +1,11 @@
 """Exact top-k: every item is scored, seen items are left out, ties go to the smaller item number.
 
-A matrix product gives the scores of a tile of users × items; the few best of each row are found
-through the maxima of blocks of columns, which costs one pass over the tile instead of a sort. The
-product rounds differently for different tile shapes, so the few best (k and some slack) are scored
-again pair by pair in double precision, and ordered by that. A row is accepted only if nothing left
-out could have come in; the rest, which is rows with many equal scores, is sorted in full. So the
-result depends on the model alone, never on tiles, batches or threads.
+A matrix product gives the scores of a tile of users × items. The best of each row are found through
+the maxima of blocks of columns, which costs one pass over the tile instead of a sort. A product
+rounds differently for different tile shapes. So the best k, and some slack, are scored again pair
+by pair in double precision and ordered by that. A row is accepted only if no other item could
+belong to it. Other rows, which have many equal scores, are sorted in full. So the result depends on
+the model alone, and not on tiles, batches or threads.
 
 Shapes: B users of a tile, T items of a tile, n = k + slack candidates, D channels.
 """
@@ -33,14 +33,14 @@ from mgformer.ranking.exact import (
 from mgformer.ranking.scorers import DotScorer, Scorer
 
 MAX_USERS = 512  # users of a tile: enough to keep the matrix product at full speed
-FEW_USERS = 4  # so many are ranked one by one, which a tile of so few would not do faster
-SOME_USERS = 64  # so many are scored faster, by up to a half, from a copy of the items by channel
-CANDIDATE_BYTES = 80  # of a candidate, while those of a user are merged and ordered
+FEW_USERS = 4  # up to so many users are ranked one by one: a tile would not be faster
+SOME_USERS = 64  # up to so many users are scored from transposed items, up to twice as fast
+CANDIDATE_BYTES = 80  # per candidate, while candidates are merged and ordered
 NOTHING = -torch.inf
 
 
 class TopK(NamedTuple):
-    """The best items of each user, best first; -1 (score -inf) where fewer are left."""
+    """The best items of each user, best first; item -1 with score -inf where fewer are left."""
 
     items: NDArray[np.int32]  # [users, k]; k is at most the number of items to choose from
     scores: NDArray[np.float32]  # [users, k]
@@ -61,10 +61,10 @@ def top_k(
     Args:
         scorer: The trained recommender.
         users: Numbers of the users to rank for.
-        k: How many items; may exceed the catalogue.
-        seen: [U, I] pairs never to be returned, indexed like the scorer's users.
+        k: Length of a list; it may exceed the number of items.
+        seen: [U, I] pairs that are not returned, indexed like the users of the scorer.
         candidates: Numbers of the items to choose from; all by default.
-        exclude: Numbers of items never to be returned, to anybody.
+        exclude: Numbers of items that are not returned to any user.
         memory_mb: Bound on the working memory, in megabytes.
     """
     if k < 1:
@@ -94,17 +94,17 @@ def top_k(
 
 
 class _Task(NamedTuple):
-    """What is asked of a ranking, checked."""
+    """The checked arguments of a ranking."""
 
     users: NDArray[np.int64]
     k: int
     seen: sp.csr_array | None
     choice: NDArray[np.int64] | None
-    banned: NDArray[np.int64]  # ascending; empty where there is a choice, which is without them
+    banned: NDArray[np.int64]  # ascending; empty if there is a choice, which leaves them out
     memory: int  # bytes
 
 
-Part = tuple[int, Tensor, Tensor]  # first of some users, their items and scores, best first
+Part = tuple[int, Tensor, Tensor]  # position of the first user of the part, items, scores
 
 
 def _parts(scorer: Scorer, task: _Task) -> Iterator[Part]:
@@ -126,15 +126,15 @@ def _rank_one_by_one(scorer: DotScorer, task: _Task) -> Iterator[Part]:
 
 
 def _rank_dot(scorer: DotScorer, task: _Task) -> Iterator[Part]:
-    """Rank by products of tiles, settled pair by pair."""
+    """Rank by products of tiles, and order the best pair by pair."""
     users, k, seen, choice, banned, memory = task
     items = scorer.items if choice is None else scorer.items[torch.from_numpy(choice)]
     items = items.float().contiguous()
     by_channel = scorer.by_channel if choice is None and len(users) <= SOME_USERS else None
     num_items = len(items)
     n = min(k + SLACK, num_items)
-    # A tile of scores takes half of the memory, its best a quarter, what those are scored by the
-    # other. One user may take more, as the list alone may.
+    # The scores of a tile take half of the memory, its candidates a quarter, and the rows by which
+    # candidates are scored again another quarter. A single user may exceed it with a long list.
     of_a_user = max(8 * min(num_items, 16_384), 4 * CANDIDATE_BYTES * n)
     rows = max(1, min(MAX_USERS, len(users), memory // of_a_user))
     columns = min(num_items, max(n, memory // (8 * rows)))
@@ -172,7 +172,7 @@ def _rank_dot(scorer: DotScorer, task: _Task) -> Iterator[Part]:
 
 
 def _rank(scorer: Scorer, task: _Task) -> Iterator[Part]:
-    """Rank with a scorer whose rows come whole and exact, such as history × item-item matrix."""
+    """Rank with a scorer that returns exact rows, such as history × item-item matrix."""
     users, k, seen, choice, banned, memory = task
     num_items = scorer.num_items if choice is None else len(choice)
     n = min(k + SLACK, num_items)
@@ -194,14 +194,14 @@ def _rank(scorer: Scorer, task: _Task) -> Iterator[Part]:
 
 
 class _Tile:
-    """A reused buffer of scores, padded so that its columns fall into blocks at every level."""
+    """A reused buffer of scores, padded so that its columns divide into blocks at every level."""
 
     def __init__(self, rows: int, columns: int) -> None:
         width = -(-columns // DEPTH**LEVELS) * DEPTH**LEVELS
         self.buffer = torch.empty(rows, width)
 
     def view(self, rows: int, columns: int) -> Tensor:
-        """Return the part to write scores to; columns beyond it are never chosen."""
+        """Return the part to write scores to; the padding is never chosen."""
         self.buffer[:rows, columns:] = NOTHING
         return self.buffer[:rows, :columns]
 
@@ -211,16 +211,16 @@ class _Tile:
             values, places = self.buffer[:rows, :columns].topk(min(n, columns), sorted=False)
             return places, values
         places, values = _best_by_blocks(self.buffer[:rows], n, LEVELS)
-        # Where all else is masked, padding is found too; its score says that it is nothing.
+        # Padding is found if all else is masked. Its score of -inf marks it as no item.
         return places.clamp_(max=columns - 1), values
 
 
 def _best_by_blocks(scores: Tensor, n: int, levels: int) -> tuple[Tensor, Tensor]:
-    """Return columns and scores of n best per row; none left out scores above the lowest.
+    """Return columns and scores of the n best per row.
 
-    Block b holds the columns b, b + width, b + 2 · width, …, so that the maxima of blocks are
-    maxima of whole vectors. n blocks with the highest maxima contain n best scores, because each
-    of them holds one that is at least the lowest of these maxima.
+    Block b holds the columns b, b + width, b + 2 · width, …, so that block maxima are maxima of
+    whole vectors. The n blocks with the highest maxima contain the n best scores, because each of
+    these blocks holds a score that is at least the lowest of these maxima.
     """
     rows, columns = scores.shape
     if levels == 0 or columns < 4 * DEPTH * n:
@@ -237,7 +237,7 @@ def _best_by_blocks(scores: Tensor, n: int, levels: int) -> tuple[Tensor, Tensor
 def _merge(
     found: tuple[Tensor, Tensor] | None, more: tuple[Tensor, Tensor], n: int
 ) -> tuple[Tensor, Tensor]:
-    """Return the n best of the candidates found so far and of those of another tile of items."""
+    """Return the n best of the candidates so far and those of another tile of items."""
     if found is None:
         return more
     best, values = (torch.cat(part, 1) for part in zip(found, more, strict=True))
@@ -248,10 +248,10 @@ def _merge(
 def _settle(
     best: Tensor, rough: Tensor, exact: Tensor, k: int, margin: Tensor, num_items: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Order candidates by exact score, then by number; say which rows cannot be trusted.
+    """Order candidates by exact score, then by number; return which rows are uncertain.
 
-    A row is unsure if an item that is no candidate (its rough score is at most the lowest rough
-    score of a candidate, and off by at most `margin`) could reach the k-th exact score.
+    The rough score of any other item is at most the lowest rough score of a candidate, and it is
+    off by at most `margin`. A row is uncertain if such an item could reach the k-th exact score.
     """
     order = best.argsort(1)
     best, ranked = best.gather(1, order), exact.gather(1, order)
@@ -272,7 +272,7 @@ def _sort_row(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
 def _pairs(
     matrix: sp.csr_array | None, rows: NDArray[np.int64], choice: NDArray[np.int64] | None
 ) -> tuple[Tensor, Tensor]:
-    """Return positions within `rows` and within the choice of columns, of entries of those rows."""
+    """Return the entries of some rows: positions within `rows`, and within the chosen columns."""
     if matrix is None:
         return torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.int64)
     starts = matrix.indptr[rows]
@@ -288,7 +288,7 @@ def _pairs(
 
 
 def _mask(scores: Tensor, pairs: tuple[Tensor, Tensor], left: int) -> None:
-    """Set those of the pairs that fall into a tile beginning at column `left`."""
+    """Mask the pairs that fall into a tile beginning at column `left`."""
     rows, columns = pairs
     if len(columns) and (left > 0 or int(columns.max()) >= scores.shape[1]):
         inside = (columns >= left) & (columns < left + scores.shape[1])

@@ -26,7 +26,8 @@ from numpy.typing import NDArray
 from mgformer.errors import BundleError, ConfigError
 from mgformer.ranking.scorers import DotScorer
 from mgformer.ranking.topk import top_k
-from mgformer.runs.bundle import Bundle, check_folder
+from mgformer.runs.bundle import Bundle
+from mgformer.runs.bundle_files import check_folder
 
 RECALL_USERS, RECALL_K = 1_000, 20
 """Users, evenly spaced, and length of list by whom an index is compared with exact search."""

@@ -18,7 +18,8 @@ from mgformer.errors import ConfigError, DataError, UnknownIdError
 from mgformer.ranking.scorers import DotScorer, Scorer, cosines
 from mgformer.ranking.topk import TopK, top_k
 from mgformer.recommend.answer import Answer, History, Recommendation, Source
-from mgformer.runs.bundle import Bundle, load_bundle, save_bundle
+from mgformer.runs.bundle import Bundle
+from mgformer.runs.bundle_files import load_bundle, save_bundle
 from mgformer.runs.config import DEFAULT_MODEL, build_config
 from mgformer.runs.refit import refit
 from mgformer.runs.train import train

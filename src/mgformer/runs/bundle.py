@@ -1,26 +1,14 @@
-"""A trained recommender on disk: everything needed to recommend without the training data.
+"""A trained recommender: everything needed to recommend without the training data.
 
-A folder with `bundle.json`, the manifest, and the files it names: tensors as safetensors, ids and
-per-user metrics as Parquet. Data files carry their checksum in their name and are written first;
-replacing the manifest is the one step that makes a bundle current. So a crash leaves the old bundle
-or the new one, also where a folder is written to again, and readers never see half of one. Loading
-runs no code from the files: kinds are looked up in a table, and every byte is checked.
+`bundle_files.py` stores it on disk.
 """
 
-import contextlib
-import hashlib
-import json
-import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
-import safetensors
-import safetensors.torch
 import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
@@ -28,38 +16,27 @@ from torch import Tensor
 
 from mgformer.data.ids import Ids
 from mgformer.data.interactions import Interactions
-from mgformer.errors import BundleError
-from mgformer.files import sha256_of, write_text
-from mgformer.progress import phase
-from mgformer.ranking.scorers import DotScorer, HistoryScorer, Scorer
-from mgformer.runs.record import Record, read_record
-from mgformer.version import __version__
-
-FORMAT = 1
-MANIFEST = "bundle.json"
-SCORERS: dict[str, type[Scorer]] = {kind.kind: kind for kind in (DotScorer, HistoryScorer)}
-PARTS = ("train", "valid", "test", "history")
-FILES = ("scorer", "pairs", "users", "items", "per_user", "weights")
-Stamp = frozenset[tuple[str, int, int, int]]
+from mgformer.ranking.scorers import DotScorer, Scorer
+from mgformer.runs.record import Record
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Bundle:
-    """A trained recommender and what it was trained on."""
+    """A trained recommender and the data it was trained on."""
 
     scorer: Scorer
     train: Interactions
-    """What the model was trained on; carries the ids."""
+    """What the model was trained on; it carries the ids."""
     valid: Interactions
     test: Interactions
     history: Interactions | None
-    """Known items of held-out users; None if nobody is held out."""
+    """Known items of held-out users; None if no users are held out."""
     item_names: pl.Series | None
     record: Record
     per_user: pl.DataFrame | None = None
     """Test metrics of each user, with the column `user`."""
     weights: Mapping[str, Tensor] = field(default_factory=dict)
-    """The model's parameters, to train it further; empty for models without training."""
+    """Parameters of the model, to train it further; empty for models without training steps."""
 
     @property
     def users(self) -> Ids:
@@ -71,7 +48,7 @@ class Bundle:
 
     @cached_property
     def known(self) -> sp.csr_array:
-        """[U, I] all pairs of the dataset: nobody wants to be told what they already have."""
+        """[U, I] all pairs of the dataset. Known pairs are not recommended again."""
         parts = [self.train, self.valid, self.test, *([self.history] if self.history else [])]
         total = sum((part.matrix for part in parts[1:]), start=parts[0].matrix)
         return sp.csr_array(total.sign())
@@ -83,7 +60,7 @@ class Bundle:
 
     @cached_property
     def trained_items(self) -> sp.csr_array:
-        """[U, I] `known` without items that are not in train: of those nothing was learned."""
+        """[U, I] `known` without items that are not in train: the model learned nothing of those."""
         trained = self.item_degrees > 0
         if trained.all():
             return self.known
@@ -94,14 +71,14 @@ class Bundle:
 
     @cached_property
     def cold_users(self) -> NDArray[np.int64]:
-        """Users who are not in train, by number: the model knows them by their items alone."""
+        """Users without pairs in train, by number. Only their items describe them."""
         return np.flatnonzero(np.diff(self.train.indptr) == 0)
 
     @cached_property
     def complete_scorer(self) -> Scorer:
-        """The scorer with vectors of cold_users, if it has vectors, solved for from their items.
+        """The scorer with vectors of cold users folded in, if it has vectors.
 
-        What training left in their place is of no use.
+        Training leaves their vectors at their random start.
         """
         scorer = self.scorer
         if not isinstance(scorer, DotScorer) or not len(self.cold_users):
@@ -112,249 +89,5 @@ class Bundle:
         return replace(scorer, users=users)
 
     def name_of(self, item: int) -> str | None:
-        """Return what an item is called, None where that is not known."""
+        """Return the name of an item; None if it has none."""
         return None if self.item_names is None else self.item_names[int(item)]
-
-
-def save_bundle(bundle: Bundle, folder: Path) -> None:
-    """Write a bundle, replacing the one that is there, if any, in one step."""
-    check_folder(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    kind, tensors, settings = _pack_scorer(bundle.scorer)
-    pairs = {}
-    for name in PARTS:
-        part: Interactions | None = getattr(bundle, name)
-        if part is not None:
-            pairs[f"{name}.indptr"] = torch.from_numpy(part.indptr)
-            pairs[f"{name}.indices"] = torch.from_numpy(part.indices)
-    items = pl.DataFrame({"id": bundle.items.values})
-    if bundle.item_names is not None:
-        items = items.with_columns(bundle.item_names.rename("name"))
-    users = pl.DataFrame({"id": bundle.users.values})
-    with phase("saving", None):
-        files = {
-            "scorer": _write_tensors(folder, "scorer", tensors),
-            "pairs": _write_tensors(folder, "pairs", pairs),
-            "users": _write_table(folder, "users", users),
-            "items": _write_table(folder, "items", items),
-        }
-        if bundle.per_user is not None:
-            files["per_user"] = _write_table(folder, "per_user", bundle.per_user)
-        if bundle.weights:
-            files["weights"] = _write_tensors(folder, "weights", dict(bundle.weights))
-        manifest = {
-            "format": FORMAT,
-            "library": __version__,
-            "scorer": {"kind": kind, **settings},
-            "files": files,
-            "record": bundle.record.to_mapping(),
-        }
-        manifest["checksum"] = _manifest_checksum(manifest)
-        write_text(folder / MANIFEST, json.dumps(manifest, indent=2) + "\n")
-    named = {file["name"] for file in files.values()}
-    for old in folder.iterdir():
-        if _kind_of(old) in FILES and old.name not in named:
-            old.unlink(missing_ok=True)
-
-
-def load_bundle(folder: Path) -> Bundle:
-    """Read a bundle, checking every byte."""
-    manifest = _read_manifest(folder)
-    with phase("loading", None):
-        try:
-            paths = {name: _checked(folder, file) for name, file in manifest["files"].items()}
-            # Mapped files must not be written over. Models of the same data share this one by name:
-            # it is copied, so that another of them may be copied into the folder.
-            mapped = safetensors.torch.load_file(paths["pairs"])
-            pairs = {name: tensor.clone() for name, tensor in mapped.items()}
-            users, items = (pl.read_parquet(paths[name]) for name in ("users", "items"))
-            scorer = _unpack_scorer(
-                manifest["scorer"], safetensors.torch.load_file(paths["scorer"])
-            )
-            per_user = pl.read_parquet(paths["per_user"]) if "per_user" in paths else None
-            weights = safetensors.torch.load_file(paths["weights"]) if "weights" in paths else {}
-        except (
-            KeyError,
-            OSError,
-            TypeError,
-            safetensors.SafetensorError,
-            pl.exceptions.PolarsError,
-        ) as error:
-            raise BundleError(f"{folder}: not a usable bundle ({error}); train it again") from None
-    user_ids, item_ids = Ids(users["id"]), Ids(items["id"])
-
-    def part(name: str) -> Interactions | None:
-        if f"{name}.indptr" not in pairs:
-            return None
-        indptr, indices = pairs[f"{name}.indptr"].numpy(), pairs[f"{name}.indices"].numpy()
-        return Interactions(user_ids, item_ids, indptr, indices)
-
-    train, valid, test = part("train"), part("valid"), part("test")
-    assert train is not None
-    assert valid is not None
-    assert test is not None
-    names = items["name"] if "name" in items.columns else None
-    return Bundle(
-        scorer=scorer,
-        train=train,
-        valid=valid,
-        test=test,
-        history=part("history"),
-        item_names=names,
-        record=read_record(manifest.get("record"), str(folder)),
-        per_user=per_user,
-        weights=weights,
-    )
-
-
-def load_record(folder: Path) -> Record:
-    """Return the record of the bundle in a folder, without reading its tensors."""
-    return read_record(_read_manifest(folder).get("record"), str(folder))
-
-
-def manifest_checksum(folder: Path) -> str:
-    """Return what tells the bundle in a folder from any other."""
-    return _manifest_checksum(_read_manifest(folder))
-
-
-def stamp_of(folder: Path) -> Stamp:
-    """Return what is another after any change to the files of a bundle; none of them is read."""
-    found = set()
-    for path in folder.glob("*"):
-        if path.name == MANIFEST or _kind_of(path) in FILES:
-            with contextlib.suppress(FileNotFoundError):  # it is being replaced
-                seen = path.stat()
-                found.add((path.name, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns))
-    return frozenset(found)
-
-
-def check_folder(folder: Path) -> None:
-    """Refuse a place where no bundle can be written, before any work is done for it."""
-    nearest = folder
-    while not nearest.exists():
-        nearest = nearest.parent
-    if not nearest.is_dir():
-        raise BundleError(f"{nearest}: is a file, expected a folder; choose another --out")
-    if not os.access(nearest, os.W_OK):
-        raise BundleError(f"{nearest}: may not be written to; choose another --out")
-
-
-def _pack_scorer(scorer: Scorer) -> tuple[str, dict[str, Tensor], dict[str, float]]:
-    """Return a scorer's kind, its tensors (sparse ones as three) and its plain numbers."""
-    tensors: dict[str, Tensor] = {}
-    settings: dict[str, float] = {}
-    for own in fields(scorer):  # type: ignore[arg-type]
-        value = getattr(scorer, own.name)
-        if isinstance(value, Tensor):
-            tensors[own.name] = value.detach().contiguous()
-        elif sp.issparse(value):
-            for part in ("data", "indices", "indptr"):
-                tensors[f"{own.name}.{part}"] = torch.from_numpy(getattr(value, part))
-            tensors[f"{own.name}.shape"] = torch.tensor(value.shape)
-        elif value is not None:
-            settings[own.name] = value
-    return scorer.kind, _unshared(tensors), settings
-
-
-def _unshared(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Copy tensors that share memory with an earlier one, which safetensors refuses to write."""
-    seen: set[int] = set()
-    apart = {}
-    for name, tensor in tensors.items():
-        address = tensor.untyped_storage().data_ptr()
-        apart[name] = tensor.clone() if address in seen and tensor.numel() else tensor
-        seen.add(address)
-    return apart
-
-
-def _unpack_scorer(description: dict[str, Any], tensors: dict[str, Tensor]) -> Scorer:
-    settings = dict(description)
-    kind = settings.pop("kind")
-    if kind not in SCORERS:
-        raise BundleError(f"unknown kind of scorer {kind!r}; it needs a newer mgformer")
-    values: dict[str, Any] = settings
-    for name in {key.partition(".")[0] for key in tensors}:
-        if name in tensors:
-            values[name] = tensors[name]
-            continue
-        data, indices, indptr, shape = (
-            tensors[f"{name}.{part}"].numpy() for part in ("data", "indices", "indptr", "shape")
-        )
-        values[name] = sp.csr_array((data, indices, indptr), shape=tuple(shape))
-    return SCORERS[kind](**values)
-
-
-def _write_tensors(folder: Path, name: str, tensors: dict[str, Tensor]) -> dict[str, Any]:
-    draft = folder / f".{name}.{os.getpid()}.tmp"
-    safetensors.torch.save_file(tensors, draft)
-    return _keep(draft, name, "safetensors")
-
-
-def _write_table(folder: Path, name: str, table: pl.DataFrame) -> dict[str, Any]:
-    draft = folder / f".{name}.{os.getpid()}.tmp"
-    table.write_parquet(draft)
-    return _keep(draft, name, "parquet")
-
-
-def _keep(draft: Path, name: str, suffix: str) -> dict[str, Any]:
-    """Give a written draft its final name, which holds its checksum."""
-    checksum = sha256_of(draft)
-    final = draft.with_name(f"{name}-{checksum[:12]}.{suffix}")
-    draft.chmod(0o644)  # safetensors writes for the owner only
-    with draft.open("rb+") as stream:
-        os.fsync(stream.fileno())
-    size = draft.stat().st_size
-    draft.replace(final)
-    return {"name": final.name, "bytes": size, "sha256": checksum}
-
-
-def _kind_of(path: Path) -> str:
-    """Return which file of a bundle this is, by its name."""
-    return path.name.rpartition("-")[0]
-
-
-def _read_manifest(folder: Path) -> dict[str, Any]:
-    path = folder / MANIFEST
-    if not path.is_file():
-        raise BundleError(
-            f"{folder}: no trained recommender here (no {MANIFEST});"
-            f" train one with: mgformer train --out {folder}"
-        )
-    try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
-        written = int(manifest["format"])
-        library = manifest["library"]
-    except (ValueError, KeyError, TypeError):
-        raise BundleError(
-            f"{path}: damaged, not the JSON that was written; train it again"
-        ) from None
-    if written > FORMAT:
-        raise BundleError(
-            f"{path}: bundle format {written}, written by mgformer {library}; this is mgformer"
-            f" {__version__}, which reads up to {FORMAT}: upgrade it"
-        )
-    if manifest.pop("checksum", None) != _manifest_checksum(manifest):
-        raise BundleError(f"{path}: changed since it was written (checksum); train it again")
-    assert isinstance(manifest, dict)
-    return manifest
-
-
-def _checked(folder: Path, file: dict[str, Any]) -> Path:
-    path = folder / Path(file["name"]).name  # a name cannot lead out of the folder
-    if not path.is_file():
-        raise BundleError(f"{path}: missing from the bundle; copy the folder whole, or train again")
-    size = path.stat().st_size
-    if size != file["bytes"]:
-        raise BundleError(
-            f"{path}: {size} bytes, expected {file['bytes']}: truncated or not the file that was"
-            " written; copy the folder again, or train again"
-        )
-    if sha256_of(path) != file["sha256"]:
-        raise BundleError(
-            f"{path}: changed since it was written (checksum); copy it again, or train again"
-        )
-    return path
-
-
-def _manifest_checksum(manifest: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()

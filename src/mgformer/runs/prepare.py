@@ -9,7 +9,8 @@ from mgformer.data.catalog import open_dataset
 from mgformer.data.dataset import Dataset
 from mgformer.data.splits import Split, split_dataset
 from mgformer.errors import DataError
-from mgformer.runs.bundle import Bundle, load_bundle
+from mgformer.runs.bundle import Bundle
+from mgformer.runs.bundle_files import load_bundle
 from mgformer.runs.config import RunConfig
 from mgformer.runs.warm_start import check_split, check_trained, together, without_leak
 

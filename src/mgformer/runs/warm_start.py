@@ -1,8 +1,8 @@
-"""Training that goes on from a trained recommender, on its data and what has come since.
+"""Warm start: train further from a trained recommender, on its data and on new data.
 
-Everything known stays: the pairs of the old run are trained on beside the new ones, and whoever was
-in it keeps the embedding that was learned. New users and items begin as they would in any run. What
-the old run was trained on is never held out in the new one: figures are of pairs that neither saw.
+The new run trains on the pairs of the old run and on the new ones. Users and items of the old run
+start from their trained embeddings. New users and items start as in any run. Pairs that the old run
+was trained on are never held out in the new run, so figures come from pairs that neither run saw.
 
 Shapes: N nodes (users, then items), d channels.
 """
@@ -16,32 +16,32 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mgformer.runs.bundle import Bundle
 from mgformer.data.dataset import Dataset
 from mgformer.data.ids import Ids
 from mgformer.data.interactions import Interactions
 from mgformer.data.splits import Split
 from mgformer.errors import ConfigError, DataError
 from mgformer.models.base import TrainableModel
+from mgformer.runs.bundle import Bundle
 
 log = logging.getLogger("mgformer")
 
 
 def check_trained(before: Bundle) -> None:
-    """Refuse to train a model further that never was trained step by step."""
+    """Refuse to continue from a model that was not trained step by step."""
     if not before.weights:
         raise ConfigError(
-            "the run to go on from has no weights to train further:"
-            f" {before.record.model} is not trained step by step, or an old library saved it"
+            "the run to continue from has no weights:"
+            f" {before.record.model} is not trained step by step, or an old version saved it"
         )
 
 
 def check_split(kind: str) -> None:
-    """Refuse a split by times, which are not kept of the pairs of the old run."""
+    """Refuse a split by time: a trained run does not keep the times of its pairs."""
     if kind in ("last", "time"):
         raise ConfigError(
-            f"split.kind={kind} needs times, and a trained run keeps none of its pairs;"
-            " go on from it with --set split.kind=ratio"
+            f"split.kind={kind} needs times, but a trained run does not keep the times of its"
+            " pairs; continue from it with --set split.kind=ratio"
         )
 
 
@@ -49,8 +49,8 @@ def together(before: Bundle, new: Dataset) -> Dataset:
     """Return the pairs of an old run and of new data as one dataset."""
     if new.parts is not None:
         raise ConfigError(
-            f"{new.name}: comes in parts, which cannot be joined with those of the old run;"
-            " give one file of interactions"
+            f"{new.name}: has train and test parts, which cannot be joined with those of the old"
+            " run; give one file of interactions"
         )
     pairs, table = before.known.tocoo(), new.interactions
     sides = {}
@@ -60,17 +60,20 @@ def together(before: Bundle, new: Dataset) -> Dataset:
     ):
         if old_ids.are_text != new_ids.are_text:
             kinds = ["text" if ids.are_text else "whole numbers" for ids in (old_ids, new_ids)]
-            raise DataError(f"{side} ids are {kinds[0]} in the old run, {kinds[1]} in {new.name}")
+            raise DataError(
+                f"{side} ids are {kinds[0]} in the old run but {kinds[1]} in {new.name}; use the"
+                " same kind of ids"
+            )
         sides[side] = pl.concat([old_ids.decode(old), new_ids.decode(numbers)])
     interactions = Interactions.from_frame(pl.DataFrame(sides))
     return Dataset(new.name, interactions, None, _names(before, new, interactions.items))
 
 
 def without_leak(split: Split, before: Bundle) -> Split:
-    """Return the split with what the old run was trained on in train: it cannot test anything."""
+    """Move pairs that the old run was trained on into train: they cannot test anything."""
     if split.history is not None:
         raise ConfigError(
-            "split.kind = users holds out whole users, whom the old run may have been trained on;"
+            "split.kind=users holds out whole users, but the old run may have been trained on them;"
             " choose another split, or leave out --from"
         )
     users, items = (
@@ -89,7 +92,7 @@ def without_leak(split: Split, before: Bundle) -> Split:
 
 
 def _names(before: Bundle, new: Dataset, items: Ids) -> pl.Series | None:
-    """Return what items are called: as the new data says, or else as the old run did."""
+    """Return item names: from the new data, or else from the old run."""
     known: dict[str | int, str] = {}
     for ids, names in (
         (before.items, before.item_names),
@@ -104,10 +107,10 @@ def _names(before: Bundle, new: Dataset, items: Ids) -> pl.Series | None:
 
 
 def adopt(model: TrainableModel, before: Bundle, users: Ids, items: Ids) -> None:
-    """Put what the old run learned into a model that has not been trained.
+    """Copy the weights of the old run into a model that has not been trained.
 
-    Tables with a row for every node are taken over row by row; other parameters as a whole, where
-    they have the same shape.
+    A table with a row per node is copied row by row. Other parameters are copied if they have the
+    same shape.
     """
     old_rows, new_rows = _matching(before, users, items)
     num_old = len(before.users) + len(before.items)
@@ -126,16 +129,16 @@ def adopt(model: TrainableModel, before: Bundle, users: Ids, items: Ids) -> None
             kept += 1
     if not kept:
         raise ConfigError(
-            "nothing of the run to go on from fits the model: train with the same model options"
+            "no weights of the run to continue from fit the model; train with the same model options"
         )
     model.load_state_dict(state)
-    log.info("went on with %d of %d users and items", len(new_rows), num_new)
+    log.info("continuing with the weights of %d of %d users and items", len(new_rows), num_new)
 
 
 def _matching(
     before: Bundle, users: Ids, items: Ids
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the numbers of the nodes that both know, in the old run and in the new one."""
+    """Return the node numbers of common users and items, in the old run and in the new run."""
     old_rows, new_rows = [], []
     for old, new, old_first, new_first in (
         (before.users, users, 0, 0),

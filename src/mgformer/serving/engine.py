@@ -18,7 +18,8 @@ from mgformer.errors import BundleError, MgformerError
 from mgformer.ranking.scorers import DotScorer
 from mgformer.recommend.answer import Answer
 from mgformer.recommend.recommender import Recommender
-from mgformer.runs.bundle import Bundle, manifest_checksum, stamp_of
+from mgformer.runs.bundle import Bundle
+from mgformer.runs.bundle_files import manifest_checksum, stamp_of
 from mgformer.serving.questions import Question, answer_all
 
 QUICK_PRODUCTS = 20_000_000

@@ -1,1 +1,1 @@
-"""Gradient training: the only loop, its optimisers, its checkpoints and its log."""
+"""Gradient training: the only loop, its optimizers, checkpoints and log."""

@@ -1,11 +1,10 @@
-"""Checkpoints: one file with all that a run needs to go on as if it had never stopped.
+"""Checkpoints: one file with everything a run needs to resume as if it had never stopped.
 
-A safetensors file: tensors by name, and in its header a JSON object with the plain numbers. It is
-written beside its place and renamed, so there is always a whole one. Reading runs no code.
+A checkpoint is a safetensors file: tensors by name, and a JSON object with the plain values in its
+header. It is replaced in one step, so there is always a whole one. Reading it runs no code.
 """
 
 import json
-import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,39 +13,34 @@ import safetensors.torch
 from torch import Tensor
 
 from mgformer.errors import BundleError
+from mgformer.files import replacing
 
 NAME = "checkpoint.safetensors"
 KEY = "mgformer"
 
 
 class Checkpoint(NamedTuple):
-    """What was kept of an unfinished run."""
+    """The state of an unfinished run."""
 
     state: dict[str, Any]
     tensors: dict[str, Tensor]
 
 
 def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
-    """Write the checkpoint of the run in `folder`, in place of the one before."""
+    """Write the checkpoint of the run in `folder`, replacing an earlier one."""
     folder.mkdir(parents=True, exist_ok=True)
-    draft = folder / f".{NAME}.{os.getpid()}.tmp"
     tensors = {name: tensor.contiguous() for name, tensor in checkpoint.tensors.items()}
-    try:
+    with replacing(folder / NAME) as draft:
         safetensors.torch.save_file(tensors, draft, {KEY: json.dumps(checkpoint.state)})
-        with draft.open("rb+") as stream:
-            os.fsync(stream.fileno())
-        draft.replace(folder / NAME)
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 def has_checkpoint(folder: Path) -> bool:
-    """Return whether there is a checkpoint in `folder`."""
+    """Return whether `folder` holds a checkpoint."""
     return (folder / NAME).is_file()
 
 
 def load_checkpoint(folder: Path) -> Checkpoint | None:
-    """Read the checkpoint of the run in `folder`; None if there is none."""
+    """Read the checkpoint in `folder`; None if there is none."""
     path = folder / NAME
     if not path.is_file():
         return None
@@ -62,5 +56,5 @@ def load_checkpoint(folder: Path) -> Checkpoint | None:
 
 
 def remove_checkpoint(folder: Path) -> None:
-    """Remove the checkpoint of a run that is finished."""
+    """Remove the checkpoint of a finished run."""
     (folder / NAME).unlink(missing_ok=True)

@@ -1,13 +1,14 @@
-"""The only training loop: epochs of shuffled batches, validation, the best weights kept.
+"""The only training loop: epochs of shuffled batches, validation, and the best weights kept.
 
-It goes on from a checkpoint exactly where another run of it stopped: parameters, the optimisers'
-memory, both generators and the history are all it carries from one epoch to the next.
+A training resumes from a checkpoint exactly where it stopped. A checkpoint holds all state that
+passes from one epoch to the next: parameters, optimizer state, both generators and the history.
 """
 
 import logging
 import math
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
@@ -33,35 +34,35 @@ from mgformer.training.optimizers import (
 from mgformer.training.options import TrainConfig
 
 CHECKPOINT_SECONDS = 30.0
-"""Least time between checkpoints, so that short epochs are not spent on writing."""
+"""Seconds between checkpoints, so that short epochs do not spend their time on writing."""
 
 Validate = Callable[[TrainableModel, Sequence[Entry]], Entry]
-"""Figures of a model as it is, given what was logged of the epochs validated before."""
+"""Returns the figures of a model, given the log entries of earlier validations."""
 log = logging.getLogger("mgformer")
 
 
 class Hooks(TypedDict, total=False):
-    """What follows a training from outside."""
+    """Callbacks of a training."""
 
     write: Callable[[Entry], None]
-    """Receives what is to be logged of each epoch; what it raises ends the training."""
+    """Receives the log entry of each epoch. An exception that it raises ends the training."""
     save: Callable[[Checkpoint], None]
-    """Receives a checkpoint now and then."""
+    """Receives a checkpoint from time to time."""
     start: Checkpoint | None
-    """A checkpoint of this very run to go on from."""
+    """A checkpoint of the same run to resume from."""
 
 
 @dataclass
 class Fit:
-    """How training went, and where it is."""
+    """The progress of a training."""
 
     epochs: int = 0
-    """Epochs done."""
+    """Finished epochs."""
     best_epoch: int = 0
-    """The epoch whose weights the model ends with; the last, if nothing was validated."""
+    """The epoch whose weights are kept: the best on validation, or the last without validation."""
     best_value: float = -math.inf
     history: list[Entry] = field(default_factory=list)
-    """What was logged of each epoch."""
+    """The log entry of each epoch."""
 
 
 def fit(
@@ -76,16 +77,16 @@ def fit(
     save: Callable[[Checkpoint], None] | None = None,
     start: Checkpoint | None = None,
 ) -> Fit:
-    """Train the model in place; it ends with the weights that were best on validation.
+    """Train the model in place; it keeps the weights that are best on validation.
 
     Args:
         model: The model; its graph is that of `pairs`.
-        pairs: What to learn.
+        pairs: Training pairs.
         options: Epochs, batches, learning rate, patience.
-        rng: Source of all that is random.
-        validate: Returns figures, `ndcg@20` among them, which selects; None: all epochs are
-            trained and the last weights kept.
-        epochs: Stop after so many, fewer than in the options; the learning rate falls as if not.
+        rng: Source of everything random.
+        validate: Returns figures; `ndcg@20` among them selects the epoch. Without it all epochs are
+            trained, and the last weights are kept.
+        epochs: Stop after so many epochs. The learning rate still follows the epochs of `options`.
         write: As in `Hooks`.
         save: As in `Hooks`.
         start: As in `Hooks`.
@@ -148,14 +149,21 @@ def step_on(
     model: TrainableModel,
     optimizers: Sequence[torch.optim.Optimizer],
     generator: torch.Generator,
+    timed: Callable[[str], AbstractContextManager[None]] = lambda stage: nullcontext(),
 ) -> float:
-    """Make one step of training and return the loss before it."""
-    loss = model.loss(batch, generator)
-    for optimizer in optimizers:
-        optimizer.zero_grad()
-    loss.backward()
-    for optimizer in optimizers:
-        optimizer.step()
+    """Make one training step and return the loss before it.
+
+    `timed` measures the stages of the step, for the profiler.
+    """
+    with timed("loss"):
+        loss = model.loss(batch, generator)
+    with timed("gradient"):
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+        loss.backward()
+    with timed("update"):
+        for optimizer in optimizers:
+            optimizer.step()
     return loss.item()
 
 
@@ -187,7 +195,7 @@ def _checkpoint(
     parts = {"model": _weights(model), "best": best, "optimizer": state_tensors(optimizers)}
     tensors = {f"{part}/{name}": t for part, named in parts.items() for name, t in named.items()}
     tensors["generator"] = generator.get_state()
-    # JSON has no infinity: a run that has not been validated has no best value.
+    # JSON has no infinity: without validation the best value is null.
     value = done.best_value if done.best_epoch else None
     state = {
         **vars(done),

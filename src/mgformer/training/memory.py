@@ -1,4 +1,4 @@
-"""Memory of the process: what a step frees is kept for the next one, and the peak is measured."""
+"""Memory of the process: keep what a step frees for the next step, and measure the peak."""
 
 import ctypes
 import gc
@@ -13,11 +13,11 @@ PROCESS = Path("/proc/self")
 
 
 def keep_freed_memory() -> bool:
-    """Tell the C library not to give large arrays back to the system; return whether it heard.
+    """Tell the C library not to return large arrays to the system; return whether that worked.
 
-    A step makes arrays as large as the tables of embeddings. By default each is fetched from the
-    system, page by page, and given back: on gowalla (36 MB a gradient) that takes longer than
-    computing with them, 24 ms of a backward pass instead of 5.
+    A step allocates arrays as large as the embedding tables. By default the system maps each of
+    them anew, page by page. On gowalla (36 MB per gradient) that takes longer than the computation:
+    24 ms for a backward pass instead of 5.
     """
     libc = _glibc()
     if libc is None:
@@ -26,16 +26,16 @@ def keep_freed_memory() -> bool:
 
 
 def use_large_pages() -> None:
-    """Have torch ask for large pages; of use only before its first large array of the process.
+    """Make torch use large pages. Call it before torch allocates its first large array.
 
-    Rows of a table are gathered from all over it, and with small pages the processor looks up a
-    page for almost each of them: without, a step of MGFormer on Beauty takes a tenth longer.
+    A step gathers rows from all over a table. With small pages the processor looks up a page for
+    almost every row, and a step of MGFormer on Beauty takes a tenth longer.
     """
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
 
 def reset_peak() -> bool:
-    """Begin to measure the peak anew, without what others left behind; return whether it can be."""
+    """Restart the measurement of the peak; return whether the system supports it."""
     gc.collect()
     libc = _glibc()
     if libc is not None:
@@ -48,7 +48,7 @@ def reset_peak() -> bool:
 
 
 def peak_mb() -> int | None:
-    """Return the most megabytes that the process held at once; None where that is not counted."""
+    """Return the peak memory of the process in megabytes; None if the system does not count it."""
     try:
         status = (PROCESS / "status").read_text()
     except OSError:

@@ -1,10 +1,10 @@
-"""Which optimiser for which parameter.
+"""The optimizer of each parameter.
 
-Matrices and tables may decay, vectors and scalars do not: they are scales, and zero is no neutral
-value for them. Dense Adam moves every row of a table at every step, also rows without a gradient,
-by their momentum; `rows` updates the rows that the batch touched and no others, so that a step
-costs the same however many users and items there are. The two are different algorithms: a row that
-is not touched keeps its momentum, and does not decay.
+Weight decay applies to matrices and tables. It does not apply to vectors and scalars: they are
+scales, and zero is not neutral for them. Dense Adam updates every row of a table at every step; its
+momentum also moves rows without a gradient. `rows` updates only the rows that the batch touched, so
+the cost of a step does not grow with the number of users and items. The two are different
+algorithms: an untouched row keeps its momentum and does not decay.
 """
 
 import math
@@ -21,7 +21,7 @@ from mgformer.training.options import TrainConfig
 
 
 class RowAdam(Optimizer):
-    """Adam for tables with sparse gradients: of their rows, memory and decay included."""
+    """Adam for tables with sparse gradients; it updates only the rows with a gradient."""
 
     BETAS, EPSILON = (0.9, 0.999), 1e-8
 
@@ -30,7 +30,7 @@ class RowAdam(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """Update the rows of every table that have a gradient."""
+        """Update the rows with a gradient in every table."""
         for group in self.param_groups:
             for table in group["params"]:
                 if table.grad is not None:
@@ -67,7 +67,7 @@ class RowAdam(Optimizer):
 
 
 def build_optimizers(model: TrainableModel, options: TrainConfig) -> list[Optimizer]:
-    """Return optimisers that together cover all parameters of the model."""
+    """Return optimizers that together cover all parameters of the model."""
     apart = options.optimizer == "rows"
     model.sparse_gradients = apart
     tables = model.tables() if apart else []
@@ -97,7 +97,7 @@ def build_optimizers(model: TrainableModel, options: TrainConfig) -> list[Optimi
 def set_learning_rate(
     optimizers: Sequence[Optimizer], options: TrainConfig, progress: float
 ) -> None:
-    """Set the learning rate for a step, from the share of all steps that are done."""
+    """Set the learning rate of a step, given the share of all steps done so far."""
     factor = 0.5 * (1 + math.cos(math.pi * progress)) if options.decay == "cosine" else 1.0
     for optimizer in optimizers:
         for group in optimizer.param_groups:
@@ -105,7 +105,7 @@ def set_learning_rate(
 
 
 def state_tensors(optimizers: Sequence[Optimizer]) -> dict[str, Tensor]:
-    """Return a copy of the optimisers' memory as named tensors."""
+    """Return a copy of the optimizer state as named tensors."""
     tensors = {}
     for number, optimizer in enumerate(optimizers):
         for place, memory in optimizer.state_dict()["state"].items():
@@ -115,7 +115,7 @@ def state_tensors(optimizers: Sequence[Optimizer]) -> dict[str, Tensor]:
 
 
 def load_state_tensors(optimizers: Sequence[Optimizer], tensors: dict[str, Tensor]) -> None:
-    """Put back what `state_tensors` returned."""
+    """Restore what `state_tensors` returned."""
     for number, optimizer in enumerate(optimizers):
         state: dict[int, dict[str, Tensor]] = {}
         for key, value in tensors.items():

@@ -1,4 +1,4 @@
-"""How a model is trained: the options, for all models alike."""
+"""Training options, the same for all models."""
 
 from typing import Literal
 
@@ -18,32 +18,32 @@ SPACE: Space = {
     "batch_size": Choice((512, 1024, 2048, 4096)),
     "weight_decay": Float(1e-8, 1e-3, log=True),
 }
-"""Where tuning looks for the options of training, of all models alike."""
+"""The search space of tuning for training options."""
 
 
 class TrainConfig(BaseModel):
-    """How a model is trained."""
+    """Training options."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     epochs: PositiveInt = 60
-    """Passes over the training pairs, at most."""
+    """Maximum number of passes over the training pairs."""
     batch_size: PositiveInt = 1024
-    """Pairs of a step. With losses that compare rows of a batch it is part of the objective."""
+    """Pairs per step. It is part of the objective if the loss compares rows of a batch."""
     lr: PositiveFloat = 2e-3
     """Learning rate of Adam."""
     decay: Literal["none", "cosine"] = "none"
-    """Learning rate over the epochs: as it is, or falling to zero along a cosine."""
+    """Schedule of the learning rate: constant, or a cosine that falls to zero."""
     weight_decay: float = Field(0.0, ge=0)
-    """L2 added to the gradients of tables and matrices."""
+    """L2 penalty on tables and matrices, added to their gradients."""
     optimizer: Literal["adam", "rows"] = "adam"
-    """adam: every row of a table at every step; rows: only those that the batch touched, which is
-    faster for tables that are much larger than a batch."""
+    """adam: update every row of a table at every step; rows: update only the rows that the batch
+    touched, which is faster if the tables are much larger than a batch."""
     evaluate_every: PositiveInt = 1
-    """Epochs from one validation to the next."""
+    """Epochs between validations."""
     validation_users: NonNegativeInt = 8192
-    """Users, evenly spaced, by whom epochs are compared; 0: all. What is reported is of all."""
+    """Users by whom epochs are compared, evenly spaced; 0: all. Reported figures use all users."""
     patience: PositiveInt = 5
-    """Validations in a row without a better NDCG@20 after which training ends."""
+    """Training ends after so many validations in a row without a better NDCG@20."""
     tensorboard: bool = False
-    """Write the log also for TensorBoard (pip install 'mgformer[tensorboard]')."""
+    """Also write the log for TensorBoard (pip install 'mgformer[tensorboard]')."""

@@ -12,23 +12,24 @@ import torch
 from mgformer.data.interactions import Interactions
 from mgformer.data.sampling import num_batches, shuffled_batches
 from mgformer.models.base import TrainableModel
+from mgformer.training.loop import step_on
 from mgformer.training.memory import keep_freed_memory
 from mgformer.training.optimizers import build_optimizers
 from mgformer.training.options import TrainConfig
 
 WARM_UP = 3
-"""Steps that are made and not counted: the first ones pay for memory and threads."""
+"""Steps that are not counted: the first steps allocate memory and start threads."""
 STAGES = ("batch", "loss", "gradient", "update")
 
 
 @dataclass(frozen=True)
 class Profile:
-    """Milliseconds of one step, on average."""
+    """Mean milliseconds of one step."""
 
     stages: dict[str, float]
-    """By what the step does, in order."""
+    """Stage of the step → milliseconds, in order."""
     operators: dict[str, tuple[float, float]]
-    """By operator, its own time and how often it is called, the longest first."""
+    """Operator → its own milliseconds and number of calls, the longest first."""
     steps_per_epoch: int
 
 
@@ -39,10 +40,10 @@ def profile(
     rng: np.random.Generator,
     steps: int = 20,
 ) -> Profile:
-    """Make steps of training, timed; the model is changed by them.
+    """Time training steps; they change the model.
 
-    Stages are timed without the profiler, which slows down whatever consists of many small calls;
-    operators are then counted in as many steps again.
+    The stages are timed without torch's profiler, which slows down code with many small calls. Then
+    as many steps again run under the profiler, which counts the operators.
     """
     keep_freed_memory()
     optimizers = build_optimizers(model, options)
@@ -66,15 +67,7 @@ def profile(
             if batch is None:
                 batches = shuffled_batches(pairs, options.batch_size, rng)
                 batch = next(batches)
-        with timed("loss"):
-            loss = model.loss(batch, generator)
-        with timed("gradient"):
-            for optimizer in optimizers:
-                optimizer.zero_grad()
-            loss.backward()
-        with timed("update"):
-            for optimizer in optimizers:
-                optimizer.step()
+        step_on(batch, model, optimizers, generator, timed)
 
     for _ in range(WARM_UP):
         step()

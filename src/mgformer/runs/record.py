@@ -1,0 +1,112 @@
+"""The record of a run: what was trained on what, how, and how good it is."""
+
+import subprocess
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from mgformer.errors import BundleError
+from mgformer.ranking.score import Chosen, Kind
+from mgformer.runs.config import RunConfig, build_config
+
+Part = Literal["valid", "test", "popularity"]
+Figures = dict[str, float]
+"""metric@k → mean over users."""
+
+
+class Refit(BaseModel):
+    """A training on all pairs, after the test."""
+
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+
+    pairs: int
+    held_out_before: int
+    """Pairs that the tested model was not trained on."""
+    seconds: float
+    library: str
+    commit: str | None = None
+
+
+class Record(BaseModel):
+    """Everything that a finished run says about itself; plain JSON when it is written."""
+
+    # Records of older versions lack some fields: those have defaults.
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+
+    model: str
+    """Name of the model, or `package.module:Class`."""
+    dataset: str
+    fingerprint: str
+    """Counts and hash of the pairs of the dataset."""
+    protocol: str
+    """How the split was made and what was ranked, in one line."""
+    seed: int
+    valid: Figures = {}
+    test: Figures = {}
+    groups: dict[str, Figures] = {}
+    """Popularity group → what its items contribute to the test metrics."""
+    seconds: dict[str, float] = {}
+    """prepare, train, evaluate → seconds."""
+    peak_mb: int | None = None
+    """Most memory that the process held at once."""
+    epochs: int = 0
+    """The epoch that was chosen; 0 if the model is not trained step by step."""
+    score: Kind | None = None
+    """How embeddings are compared; None if the model has none."""
+    gamma: float | None = None
+    """The weight of popularity in the score."""
+    config: dict[str, Any]
+    """The run as `build_config` takes it."""
+    library: str = "unknown"
+    """Version of mgformer."""
+    commit: str | None = None
+    """Commit of the code, if it ran from a checkout."""
+    popularity: Figures = {}
+    """Test metrics of recommending the most popular items."""
+    refit: Refit | None = None
+    """Set if the model was trained again on everything after the test."""
+
+    @property
+    def chosen(self) -> Chosen:
+        """What was chosen on validation."""
+        return Chosen(self.epochs, self.score, self.gamma)
+
+    def figures(self, part: Part) -> Figures:
+        """Return the figures of a part; empty if nothing was measured."""
+        found: Figures = getattr(self, part)
+        return found
+
+    def run_config(self) -> RunConfig:
+        """Return the config of the run; a model from outside must have been imported before."""
+        return build_config(self.config, "the record of the run", trusted=False)
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the record as plain JSON values."""
+        whole = self.model_dump(mode="json")
+        return whole if self.refit else {n: v for n, v in whole.items() if n != "refit"}
+
+
+def read_record(mapping: object, source: str) -> Record:
+    """Check a record that was read from a file."""
+    try:
+        return Record.model_validate(mapping)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        where = ".".join(map(str, problem["loc"])) or "record"
+        raise BundleError(
+            f"{source}: not a usable record of a run ({where}: {problem['msg']}); train it again"
+        ) from None
+
+
+def commit_of_code() -> str | None:
+    """Return the commit of the running code, marked if files changed; None if it is installed."""
+    here = Path(__file__).parent
+    if "site-packages" in here.parts:  # which may lie inside a repository of somebody else
+        return None
+    command = ["git", "-C", str(here), "describe", "--always", "--dirty", "--abbrev=12"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() or None
