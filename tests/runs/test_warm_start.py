@@ -128,29 +128,29 @@ def test_on_the_command_line(old: Recommender, tmp_path: Path):
 
 
 @pytest.mark.parametrize("kind", ["last", "time"])
-def test_a_run_split_by_times_is_gone_on_from_with_another_split(kind: str, tmp_path: Path):
+def test_a_run_split_by_time_can_be_continued_with_another_split(kind: str, tmp_path: Path):
     pairs = frame(range(5, 30), range(3, 25))
     data = pairs.with_columns(time=pl.int_range(pairs.height))
     data.write_csv(tmp_path / "data.csv")
     options = {"options": {"dim": 4}, "train": {"epochs": 1}}
     Recommender.fit(data, "bprmf", split={"kind": kind}, **options).save(tmp_path / "old")
     asked = "train", tmp_path / "data.csv", "--from", tmp_path / "old", "--out", tmp_path / "new"
-    assert_one_line(mgformer(*asked), "go on from it with --set split.kind=ratio")
+    assert_one_line(mgformer(*asked), "continue from it with --set split.kind=ratio")
     assert not (tmp_path / "new").exists()
     succeed(*asked, "--set", "split.kind=ratio")
 
 
-def test_what_cannot_be_gone_on_with(old: Recommender, tmp_path: Path):
+def test_runs_that_cannot_be_continued(old: Recommender, tmp_path: Path):
     numbers = read_dataset((np.arange(9), np.arange(9)))
-    with pytest.raises(DataError, match="user ids are text in the old run, whole numbers in data"):
+    with pytest.raises(DataError, match="user ids are text in the old run but whole numbers in data"):
         together(old.bundle, numbers)
     Recommender.fit("demo", "ease").save(tmp_path / "ease")
     done = mgformer("train", "demo", "--from", tmp_path / "ease", "--model", "bprmf")
-    assert_one_line(done, "has no weights to train further: ease")
+    assert_one_line(done, "the run to continue from has no weights: ease")
     done = mgformer("train", "demo", "--from", tmp_path / "nothing", "--out", tmp_path / "x")
     assert_one_line(done, "no trained recommender here")
     model = model_class("bprmf")(
         model_class("bprmf").Config(dim=5), Graph(old.bundle.train.matrix), np.random.default_rng(0)
     )
-    with pytest.raises(ConfigError, match="nothing of the run to go on from fits"):
+    with pytest.raises(ConfigError, match="no weights of the run to continue from fit the model"):
         adopt(model, old.bundle, old.bundle.users, old.bundle.items)

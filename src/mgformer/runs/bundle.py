@@ -60,7 +60,7 @@ class Bundle:
 
     @cached_property
     def trained_items(self) -> sp.csr_array:
-        """[U, I] `known` without items that are not in train: the model learned nothing of those."""
+        """[U, I] `known` without items that are not in train: the model does not know them."""
         trained = self.item_degrees > 0
         if trained.all():
             return self.known

@@ -86,8 +86,8 @@ def load_bundle(folder: Path) -> Bundle:
     with phase("loading", None):
         try:
             paths = {name: _checked(folder, file) for name, file in manifest["files"].items()}
-            # A mapped file must not be overwritten. Models of the same data have a pairs file of the
-            # same name, so the tensors are copied: another bundle may be copied into the folder.
+            # A mapped file must not be overwritten. Bundles of the same data share the name of the
+            # pairs file, so its tensors are copied: another bundle may replace the file.
             mapped = safetensors.torch.load_file(paths["pairs"])
             pairs = {name: tensor.clone() for name, tensor in mapped.items()}
             users, items = (pl.read_parquet(paths[name]) for name in ("users", "items"))
@@ -163,7 +163,7 @@ def check_folder(folder: Path) -> None:
 
 
 def _pack_scorer(scorer: Scorer) -> tuple[str, dict[str, Tensor], dict[str, float]]:
-    """Return the kind of a scorer, its tensors (a sparse matrix as several) and its plain numbers."""
+    """Return the kind of a scorer, its tensors (several per sparse matrix) and its numbers."""
     tensors: dict[str, Tensor] = {}
     settings: dict[str, float] = {}
     for own in fields(scorer):  # type: ignore[arg-type]

@@ -129,7 +129,7 @@ def adopt(model: TrainableModel, before: Bundle, users: Ids, items: Ids) -> None
             kept += 1
     if not kept:
         raise ConfigError(
-            "no weights of the run to continue from fit the model; train with the same model options"
+            "no weights of the run to continue from fit the model; use the same model options"
         )
     model.load_state_dict(state)
     log.info("continuing with the weights of %d of %d users and items", len(new_rows), num_new)
