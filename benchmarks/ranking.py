@@ -16,7 +16,8 @@ import torch
 from implicit.cpu.topk import topk as implicit_topk
 
 from benchmarks.measure import peak_memory_mb, report
-from mgformer.data import catalog
+from mgformer.data.catalog import load
+from mgformer.data.home import is_present
 from mgformer.data.ids import Ids
 from mgformer.data.interactions import Interactions
 from mgformer.experiments.timing import interleaved, median_ratio
@@ -29,8 +30,8 @@ NUM_USERS, NUM_ITEMS, DIM = 31_668, 38_048, 64
 
 def pairs() -> tuple[str, Interactions, Interactions]:
     """Return where the pairs are from, and train and test."""
-    if catalog.is_present("yelp2018"):
-        parts = catalog.load("yelp2018").parts
+    if is_present("yelp2018"):
+        parts = load("yelp2018").parts
         assert parts is not None
         return "yelp2018", parts["train"], parts["test"]
     import polars as pl

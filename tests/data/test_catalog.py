@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from mgformer.data import catalog, download
-from mgformer.data.catalog import data_home, entry, fetch, is_present, load, open_dataset, verify
-from mgformer.data.entries import CATALOG, RemoteFile
-from mgformer.data.formats.readers import DataConfig
+from mgformer.data.catalog import load, open_dataset
+from mgformer.data.download import fetch, verify
+from mgformer.data.entries import CATALOG, RemoteFile, entry
+from mgformer.data.home import data_home, is_present
+from mgformer.data.options import DataConfig
 from mgformer.errors import DataError
 from tests.data.file_server import FileServer, file_server
 
@@ -26,8 +27,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FileServer]:
-    monkeypatch.setattr(download, "RETRY_PAUSES", ())
+def server() -> Iterator[FileServer]:
     with file_server() as served:
         yield served
 
@@ -79,7 +79,7 @@ def test_given_parts_are_the_protocol_exactly_where_there_are_parts() -> None:
 
 def test_names_in_order() -> None:
     known = "demo ml-100k ml-1m gowalla yelp2018 amazon-beauty amazon-book alibaba"
-    assert " ".join(catalog.names()) == known
+    assert " ".join(CATALOG) == known
 
 
 def test_unknown_name_is_answered_with_a_suggestion() -> None:
@@ -158,7 +158,7 @@ def test_parts_are_fetched_and_only_what_is_missing(
     home: Path, server: FileServer, shrink: Callable[..., None]
 ) -> None:
     server.files = {"train.txt": b"0 5 6\n1 5\n", "test.txt": b"0 7\n1 6\n"}
-    remote = [RemoteFile(server.url(name), name) for name in server.files]
+    remote = [RemoteFile(server.url(name)) for name in server.files]
     shrink("gowalla", 2, 3, 5, *remote)
     write(home / "gowalla", train_txt="0 5 6\n1 5\n")
     fetch("gowalla")
@@ -172,9 +172,9 @@ def test_failed_fetch_is_continued(
     home: Path, server: FileServer, shrink: Callable[..., None]
 ) -> None:
     server.files["train.txt"] = b"0 5 6\n"
-    shrink("gowalla", 1, 3, 3, *(RemoteFile(server.url(n), n) for n in ("train.txt", "test.txt")))
+    shrink("gowalla", 1, 3, 3, *(RemoteFile(server.url(n)) for n in ("train.txt", "test.txt")))
     with pytest.raises(DataError, match="404"):
-        fetch("gowalla")
+        fetch("gowalla", pauses=())
     assert not is_present("gowalla")
     server.files["test.txt"] = b"0 7\n"
     fetch("gowalla")

@@ -5,7 +5,7 @@ import pytest
 
 from mgformer.data.dataset import Dataset
 from mgformer.data.demo import FEWEST, SHOWCASE, demo_dataset
-from mgformer.data.formats.readers import DataConfig
+from mgformer.data.options import DataConfig
 
 
 @pytest.fixture(scope="module")

@@ -104,7 +104,7 @@ def test_sorting_keeps_the_first_of_equals_first(highest):
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ((["a"], ["x", "y"]), "differ in length"),
+        ((["a"], ["x", "y"]), "different lengths"),
         ((["a", 1], ["x", "y"]), "mixed types"),
         (([1.5], ["x"]), "Float64"),
         ((["a", None], ["x", "y"]), "row 1: got no user id"),

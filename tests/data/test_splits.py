@@ -8,7 +8,8 @@ from pydantic import ValidationError
 
 from mgformer.data.dataset import Dataset
 from mgformer.data.interactions import Interactions
-from mgformer.data.splits import Split, SplitConfig, held_out_counts, split_dataset
+from mgformer.data.options import SplitConfig
+from mgformer.data.splits import Split, held_out_counts, split_dataset
 from mgformer.errors import DataError
 
 KINDS = ("ratio", "last", "time", "users")
@@ -168,5 +169,5 @@ def test_what_cannot_be_split() -> None:
         split_dataset(timeless, SplitConfig(kind="users", valid=0.4, test=0.5), rng)
     with pytest.raises(ValidationError, match="below 1"):
         SplitConfig(valid=0.5, test=0.5)
-    with pytest.raises(ValidationError, match="refit has no meaning"):
+    with pytest.raises(ValidationError, match="refit is not possible"):
         SplitConfig(kind="users", refit=True)

@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mgformer.data import catalog
 from mgformer.data.dataset import Dataset
 from mgformer.data.demo import demo_dataset
+from mgformer.data.home import data_home, is_present
 from mgformer.data.interactions import Interactions
 from mgformer.errors import DataError
 from mgformer.models import BUILTIN
@@ -110,8 +110,8 @@ def test_nothing_to_train_on() -> None:
 @pytest.mark.realdata
 @pytest.mark.parametrize("dataset", ["gowalla", "yelp2018"])
 def test_popularity_on_the_lightgcn_split_gives_the_known_figures(dataset: str) -> None:
-    if not catalog.is_present(dataset):
-        pytest.skip(f"{dataset} is not in {catalog.data_home()}")
+    if not is_present(dataset):
+        pytest.skip(f"{dataset} is not in {data_home()}")
     path = CONFIGS / dataset / "popularity.toml"
     recall, ndcg = map(float, re.findall(r"@20 ([\d.]+\d)", path.read_text()))
     record = train(build_config(read_config(path))).record

@@ -3,8 +3,11 @@
 import typer
 
 from mgformer.cli.console import out, print_json, print_table, working
-from mgformer.data import catalog
+from mgformer.data import download
+from mgformer.data.catalog import open_dataset
 from mgformer.data.dataset import Dataset
+from mgformer.data.entries import CATALOG
+from mgformer.data.home import data_home, is_present
 
 app = typer.Typer(help="Named datasets: list, show, fetch.", no_args_is_help=True)
 
@@ -15,8 +18,7 @@ def list_datasets(
 ) -> None:
     """List the datasets of the catalog."""
     rows = []
-    for name in catalog.names():
-        entry = catalog.entry(name)
+    for name, entry in CATALOG.items():
         rows.append(
             {
                 "dataset": name,
@@ -24,11 +26,11 @@ def list_datasets(
                 "users": entry.num_users,
                 "items": entry.num_items,
                 "interactions": entry.num_interactions,
-                "present": catalog.is_present(name),
+                "present": is_present(name),
             }
         )
     if as_json:
-        print_json({"home": str(catalog.data_home()), "datasets": rows})
+        print_json({"home": str(data_home()), "datasets": rows})
         return
     print_table(
         ["dataset", "users", "items", "interactions", "present"],
@@ -41,7 +43,7 @@ def list_datasets(
             for row in rows
         ],
     )
-    out.print(f"data home: {catalog.data_home()} (set MGFORMER_DATA to change it)", style="dim")
+    out.print(f"data home: {data_home()} (set MGFORMER_DATA to change it)", style="dim")
 
 
 @app.command("show")
@@ -51,13 +53,13 @@ def show(
 ) -> None:
     """Read a dataset and show its counts and fingerprint."""
     facts: dict[str, object] = {"dataset": name}
-    if name not in catalog.names() or catalog.is_present(name):
+    if name not in CATALOG or is_present(name):
         with working():
-            facts |= _facts(catalog.open_dataset(name))
-            if name in catalog.names():
-                facts["checksums"] = catalog.verify(name)
+            facts |= _facts(open_dataset(name))
+            if name in CATALOG:
+                facts["checksums"] = download.verify(name)
     else:
-        entry = catalog.entry(name)
+        entry = CATALOG[name]
         facts |= {
             "users": entry.num_users,
             "items": entry.num_items,
@@ -65,8 +67,8 @@ def show(
             "fingerprint": None,
             "present": f"no; get it with: mgformer datasets fetch {name}",
         }
-    if name in catalog.names():
-        entry = catalog.entry(name)
+    if name in CATALOG:
+        entry = CATALOG[name]
         facts |= {
             "title": entry.title,
             "source": entry.source,
@@ -103,7 +105,7 @@ def fetch(
 ) -> None:
     """Download datasets into the data home; an interrupted download goes on where it stopped."""
     with working():
-        folders = {name: str(catalog.fetch(name)) for name in names}
+        folders = {name: str(download.fetch(name)) for name in names}
     if as_json:
         print_json(folders)
         return

@@ -11,7 +11,7 @@ import torch
 import typer
 
 from mgformer.cli.console import err, out, print_json, print_table, working
-from mgformer.data import catalog
+from mgformer.data.entries import entry
 from mgformer.errors import BundleError, ConfigError
 from mgformer.experiments.reproduce import plan, write
 from mgformer.experiments.reproduce.plan import Row
@@ -58,7 +58,7 @@ def command(
     as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
 ) -> None:
     """Run a table or figure of the paper again, and write it up beside the paper's figures."""
-    catalog.entry(dataset)  # which refuses what is not in the catalog
+    entry(dataset)  # raises for names that are not in the catalog
     place = folder / dataset
     check_folder(place)
     if what is What.timing:

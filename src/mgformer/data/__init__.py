@@ -1,1 +1,1 @@
-"""From files and tables to numbered pairs, and from pairs to train, validation and test."""
+"""Read files and tables into numbered interactions, and split them."""

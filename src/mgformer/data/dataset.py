@@ -1,14 +1,15 @@
-"""A named dataset: its pairs, the parts they came in, and what its items are called.
+"""Read a dataset: its interactions, its train, valid and test parts, and the names of its items.
 
-A source is a file, a folder with `train`, `valid` and `test` parts or a single file, a data
-frame, or arrays. Parts are numbered together, so that an id means the same in all of them.
+A source is a file, a folder, a data frame, or arrays. A folder holds one file, or `train`, `valid`
+and `test` parts; all parts share their ids.
 """
 
 import hashlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,17 +17,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from mgformer.data.formats.readers import (
-    SUFFIXES,
-    TYPED,
-    DataConfig,
-    format_of,
-    frame_from,
-    read_frame,
-)
+from mgformer.data.formats import SUFFIXES, format_of, read_file, suffix_of
+from mgformer.data.formats.frames import read_arrays, read_frame
 from mgformer.data.ids import number
 from mgformer.data.interactions import Interactions
 from mgformer.data.item_names import read_item_names
+from mgformer.data.options import DataConfig
 from mgformer.errors import DataError
 from mgformer.progress import phase
 
@@ -43,24 +39,23 @@ _PART_NAMES = {
     "dev": "valid",
     "test": "test",
 }
-_NAMES_STEMS = ("items", "item_names")
 
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Interactions with a name, the parts they were given in, and names of items."""
+    """Interactions with a name, given parts and item names."""
 
     name: str
     interactions: Interactions
     """All pairs, of all parts together."""
     parts: Mapping[str, Interactions] | None = None
-    """Given parts by name: "train", and "valid" and "test" where there are; they share ids."""
+    """Given parts: "train" and optionally "valid", "test"; they share ids."""
     item_names: pl.Series | None = None
-    """[I] what each item is called; null where that is not known."""
+    """[I] name of each item; null if it is not known."""
 
     @cached_property
     def fingerprint(self) -> str:
-        """The fingerprint of the pairs and, if parts are given, of which part each is in."""
+        """Fingerprint of the interactions and, if parts are given, of the part of each pair."""
         if self.parts is None:
             return self.interactions.fingerprint
         pooled = _keys(self.interactions)
@@ -69,11 +64,6 @@ class Dataset:
             digest.update(name.encode())
             digest.update(np.searchsorted(pooled, _keys(self.parts[name])).astype("<i8").tobytes())
         return f"{self.interactions.fingerprint}-{digest.hexdigest()[:6]}"
-
-    def name_of(self, item: int) -> str:
-        """Return what an item is called, or its id if no name is known."""
-        name = None if self.item_names is None else self.item_names[item]
-        return str(self.interactions.items.values[item]) if name is None else str(name)
 
 
 def read_dataset(
@@ -87,55 +77,33 @@ def read_dataset(
     parts = None
     with phase("reading", None):
         if isinstance(source, Path) and source.is_dir():
-            files, beside = _files_of(source)
-            names_file = names_file or beside
+            files, names_beside = _files_of(source)
+            names_file = names_file or names_beside
             if "" in files:
-                interactions = Interactions.from_frame(read_frame(files[""], options))
+                interactions = Interactions.from_frame(read_file(files[""], options))
             else:
                 _refuse_core(options, source)
                 interactions, parts = _read_parts(files, options)
         elif isinstance(source, Path):
-            interactions = Interactions.from_frame(read_frame(source, options))
+            interactions = Interactions.from_frame(read_file(source, options))
         elif isinstance(source, tuple):
-            interactions = Interactions.from_frame(_frame_of_arrays(source, options))
+            interactions = Interactions.from_frame(read_arrays(source, options))
         else:
-            interactions = Interactions.from_frame(frame_from(source, options))
+            interactions = Interactions.from_frame(read_frame(source, options))
         if options.k_core > 1:
             interactions = _core(interactions, options.k_core)
         item_names = None if names_file is None else read_item_names(names_file, interactions.items)
-    if name is None:
-        name = _name_from(source) if isinstance(source, Path) else "data"
-    return Dataset(name, interactions, parts, item_names)
-
-
-def _name_from(path: Path) -> str:
-    return path.resolve().name if path.is_dir() else path.name.partition(".")[0]
-
-
-def _frame_of_arrays(arrays: tuple[Any, ...], options: DataConfig) -> pl.DataFrame:
-    if not 2 <= len(arrays) <= 4:
-        raise DataError(f"got {len(arrays)} arrays, expected users, items[, times[, weights]]")
-    roles = dict(zip(("user", "item", "time", "weight"), arrays, strict=False))
-    given = {role: values for role, values in roles.items() if values is not None}
-    lengths = {role: len(values) for role, values in given.items()}
-    if len(set(lengths.values())) > 1:
-        raise DataError(f"got arrays of different lengths {lengths}, expected one value per pair")
-    try:
-        frame = pl.DataFrame(given, strict=True)
-    except TypeError as error:
-        raise DataError(
-            f"got values of mixed types in one array ({error}), expected all text or all numbers"
-        ) from None
-    # Arrays come in a fixed order, so options that name columns do not concern them.
-    return frame_from(frame, DataConfig(min_rating=options.min_rating))
+    if name is None and isinstance(source, Path):
+        name = source.resolve().name if source.is_dir() else source.name.partition(".")[0]
+    return Dataset(name or "data", interactions, parts, item_names)
 
 
 def _refuse_core(options: DataConfig, folder: Path) -> None:
     if options.k_core > 1:
         raise DataError(
-            f"{folder}: got data.k_core={options.k_core} with given parts, expected 0, since "
-            "dropping pairs would change the given split; leave it out, or give all pairs in one "
-            "file"
+            f"{folder}: got data.k_core={options.k_core} with given parts, expected 0 because "
+            "dropping pairs would change the given split; remove the option, or put all pairs into "
+            "one file"
         )
 
 
@@ -149,24 +117,25 @@ def _core(interactions: Interactions, k: int) -> Interactions:
 
 
 def _files_of(folder: Path) -> tuple[dict[str, Path], Path | None]:
-    """Return the file of each part, or a single file as part "", and a file of item names."""
+    """Return the file of each part, or a single file as part "", and the file of item names."""
     files: dict[str, Path] = {}
     others: list[Path] = []
     names_file = None
     for path in sorted(folder.iterdir()):
         pieces = path.name.lower().removesuffix(".gz").split(".")
-        is_data = path.is_file() and f".{pieces[-1]}" in SUFFIXES and len(pieces) > 1 and pieces[0]
-        part = _PART_NAMES.get(pieces[-2]) if is_data else None
-        if part is not None:
-            if part in files:
-                raise DataError(
-                    f"{folder}: got both {files[part].name} and {path.name} as the {part} part, "
-                    "expected one; remove one"
-                )
+        if not (pieces[0] and path.is_file() and suffix_of(path) in SUFFIXES):
+            continue
+        part = _PART_NAMES.get(pieces[-2], "")
+        if part in files:
+            raise DataError(
+                f"{folder}: got both {files[part].name} and {path.name} as the {part} part, "
+                "expected one; remove one"
+            )
+        if part:
             files[part] = path
-        elif is_data and pieces[-2] in _NAMES_STEMS:
+        elif pieces[-2] in ("items", "item_names"):
             names_file = path
-        elif is_data and pieces[0] != "readme":
+        elif pieces[0] != "readme":
             others.append(path)
     if not files and len(others) == 1:
         return {"": others[0]}, names_file
@@ -178,111 +147,76 @@ def _files_of(folder: Path) -> tuple[dict[str, Path], Path | None]:
             f"{folder}: got {found}, expected train.* with test.* (and valid.*), or exactly one "
             "data file; name the file itself, or rename the parts"
         )
-    return files, names_file
+    return {part: files[part] for part in ("train", "valid", "test") if part in files}, names_file
 
 
 def _read_parts(
     files: Mapping[str, Path], options: DataConfig
 ) -> tuple[Interactions, dict[str, Interactions]]:
+    """Read the parts of a dataset; return all pairs together, and each part."""
     formats = {part: format_of(path, options) for part, path in files.items()}
-    # A part where all users have equally many items does not show by itself that it has lists.
+    # A LightGCN file whose users all have equally many items looks like a CSV. If one part is a
+    # LightGCN file, all parts whose extension does not say otherwise are.
     if "lightgcn" in formats.values():
-        for part, path in files.items():
-            if SUFFIXES[Path(path.name.lower().removesuffix(".gz")).suffix] is None:
-                formats[part] = "lightgcn"
-    order = [part for part in ("train", "valid", "test") if part in files]
-    frames = {}
-    for part in order:
-        exact = options.model_copy(update={"format": formats[part]})
-        frames[part] = read_frame(files[part], exact)
-    shared = [
-        column
-        for column in ("user", "item", "time", "weight")
-        if all(column in frame.columns for frame in frames.values())
-    ]
-    all_typed = all(formats[part] in TYPED for part in order)
-    types = {role: _common_type(role, frames, files, all_typed) for role in ("user", "item")}
-    if "time" in shared:
-        whole = all(frame["time"].dtype == pl.Int64 for frame in frames.values())
-        types["time"] = pl.Int64() if whole else pl.Float64()
-    pooled = pl.concat([_cast(frames[part].select(shared), types) for part in order])
-    heights = [frames[part].height for part in order]
-    return _split_as_given(pooled, order, heights, files)
-
-
-def _cast(frame: pl.DataFrame, types: Mapping[str, pl.DataType]) -> pl.DataFrame:
-    return frame.with_columns(pl.col(column).cast(dtype) for column, dtype in types.items())
-
-
-def _common_type(
-    column: str, frames: Mapping[str, pl.DataFrame], files: Mapping[str, Path], all_typed: bool
-) -> pl.DataType:
-    whole = {part: frame[column].dtype == pl.Int64 for part, frame in frames.items()}
-    if all(whole.values()):
-        return pl.Int64()
-    if any(whole.values()) and all_typed:
-        number_part = next(part for part in whole if whole[part])
-        text_part = next(part for part in whole if not whole[part])
-        raise DataError(
-            f"{files[text_part]}: got {column} ids of text where {files[number_part].name} has "
-            "whole numbers, expected one type in all parts; convert one of them"
-        )
-    return pl.String()
-
-
-def _split_as_given(
-    pooled: pl.DataFrame, order: Sequence[str], heights: Sequence[int], files: Mapping[str, Path]
-) -> tuple[Interactions, dict[str, Interactions]]:
-    users, rows = number(pooled["user"])
-    items, columns = number(pooled["item"])
-    times = pooled["time"].to_numpy() if "time" in pooled.columns else None
-    weights = None
-    if "weight" in pooled.columns:
-        weights = pooled["weight"].cast(pl.Float32).to_numpy()
-    parts: dict[str, Interactions] = {}
-    end = 0
-    for part, height in zip(order, heights, strict=True):
-        span = slice(end, end := end + height)
-        part_times = None if times is None else times[span]
-        part_weights = None if weights is None else weights[span]
-        parts[part] = Interactions.from_numbers(
-            users, items, rows[span], columns[span], part_times, part_weights
-        )
+        formats |= {p: "lightgcn" for p, path in files.items() if SUFFIXES[suffix_of(path)] is None}
+    frames = {
+        part: read_file(path, options.model_copy(update={"format": formats[part]}))
+        for part, path in files.items()
+    }
+    if all(name in ("parquet", "jsonl") for name in formats.values()):
+        _refuse_mixed_ids(frames, files)
+    shared = set.intersection(*(set(frame.columns) for frame in frames.values()))
+    columns = [name for name in ("user", "item", "time", "weight") if name in shared]
+    # Ids become text, and times floats, where parts differ in type.
+    pooled = pl.concat([frame.select(columns) for frame in frames.values()], how="vertical_relaxed")
+    users, items = number(pooled["user"])[0], number(pooled["item"])[0]
+    parts = {}
+    for part, frame in frames.items():
+        same_types = frame.select(columns).cast(pooled.schema)
+        parts[part] = Interactions.from_frame(same_types, users, items)
     _check_disjoint(parts, files)
     _check_known(parts, files)
-    together = parts[order[0]]
-    for part in order[1:]:
-        together = together.union(parts[part])
+    together, *others = parts.values()
+    for other in others:
+        together = together.union(other)
     return together, parts
 
 
+def _refuse_mixed_ids(frames: Mapping[str, pl.DataFrame], files: Mapping[str, Path]) -> None:
+    for role in ("user", "item"):
+        is_text = {part: frame[role].dtype == pl.String for part, frame in frames.items()}
+        if len(set(is_text.values())) > 1:
+            text_part = next(part for part in is_text if is_text[part])
+            number_part = next(part for part in is_text if not is_text[part])
+            raise DataError(
+                f"{files[text_part]}: got {role} ids of text where {files[number_part].name} has "
+                "whole numbers, expected one type in all parts; convert one of them"
+            )
+
+
 def _check_disjoint(parts: Mapping[str, Interactions], files: Mapping[str, Path]) -> None:
-    order = list(parts)
-    for later in range(len(order)):
-        for earlier in range(later):
-            one, other = parts[order[earlier]], parts[order[later]]
-            common = np.intersect1d(_keys(one), _keys(other), assume_unique=True)
-            if len(common):
-                user, item = divmod(int(common[0]), one.num_items)
-                example = (one.users.values[user], one.items.values[item])
-                raise DataError(
-                    f"{files[order[later]]}: got {len(common)} pairs that are also in "
-                    f"{files[order[earlier]].name}, for example user {example[0]!r} with item "
-                    f"{example[1]!r}, expected parts without common pairs; remove them from one"
-                )
+    for earlier, later in combinations(parts, 2):
+        one, other = parts[earlier], parts[later]
+        common = np.intersect1d(_keys(one), _keys(other), assume_unique=True)
+        if len(common):
+            user, item = divmod(int(common[0]), one.num_items)
+            raise DataError(
+                f"{files[later]}: got {len(common)} pairs that are also in {files[earlier].name}, "
+                f"for example user {one.users.values[user]!r} with item "
+                f"{one.items.values[item]!r}, expected no common pairs; remove them from one part"
+            )
 
 
 def _check_known(parts: Mapping[str, Interactions], files: Mapping[str, Path]) -> None:
     train = parts["train"]
     known_items = np.bincount(train.indices, minlength=train.num_items) > 0
     for name, part in parts.items():
-        strangers = np.flatnonzero((np.diff(part.indptr) > 0) & (np.diff(train.indptr) == 0))
-        if len(strangers):
-            example = train.users.values[int(strangers[0])]
+        unknown = np.flatnonzero((np.diff(part.indptr) > 0) & (np.diff(train.indptr) == 0))
+        if len(unknown):
             raise DataError(
-                f"{files[name]}: got {len(strangers)} users without pairs in "
-                f"{files['train'].name}, for example {example!r}, expected every user in both; "
-                "remove them, or give all pairs in one file to be split"
+                f"{files[name]}: got {len(unknown)} users without pairs in {files['train'].name}, "
+                f"for example {train.users.values[int(unknown[0])]!r}, expected every user in "
+                "train; remove them, or put all pairs into one file and let mgformer split it"
             )
         new_items = int((~known_items[np.unique(part.indices)]).sum())
         if new_items:

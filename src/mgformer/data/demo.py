@@ -1,8 +1,7 @@
-"""The built-in dataset: 800 invented people, 400 invented things, ten tastes.
+"""The built-in demo dataset: 800 generated users, 400 generated items, ten tastes.
 
-Names show the taste an item belongs to, so a person sees at a glance whether recommendations make
-sense. Everything follows from one seed through uniform numbers and whole-number arithmetic, which
-give the same bits on every machine.
+The name of an item shows its taste, so a person can see whether recommendations make sense. The
+data are the same on every machine: they use one seed, uniform numbers and integer arithmetic.
 """
 
 from bisect import bisect_right
@@ -15,12 +14,12 @@ import numpy as np
 import polars as pl
 
 from mgformer.data.dataset import Dataset, read_dataset
-from mgformer.data.formats.readers import DataConfig
+from mgformer.data.options import DataConfig
 
 NUM_USERS = 800
 ITEMS_PER_TASTE = 40
 FEWEST = 5
-"""Interactions of the least active user."""
+"""Number of interactions of the least active user."""
 _MOST = 38
 _NOISE = 0.12
 _TWO_TASTES = 0.10
@@ -28,8 +27,8 @@ _SEED = 2024
 _NEW_YEAR = 1_704_067_200
 _DAY = 86_400
 
-# Eight beginnings and five endings per taste: their numbers have no common divisor, so stepping
-# through both at once names 40 items without repetition, and neighbours in popularity differ.
+# Eight beginnings and five endings per taste: 8 and 5 have no common divisor, so stepping through
+# both at once gives 40 different names, and items of similar popularity have different names.
 _TASTES = {
     "jazz": (
         "Midnight Harbor/Blue Corner/Velvet Hour/Brass Alley/Slow Train/Smoky Lantern"
@@ -88,11 +87,11 @@ SHOWCASE: Mapping[str, str] = MappingProxyType(
         "few interactions": "bella-787",
     }
 )
-"""Users worth looking at, by what they show."""
+"""Example users, by what they show."""
 
 
 def demo_dataset(options: DataConfig | None = None) -> Dataset:
-    """Return the demo dataset with item names; `options` may thin it out, such as by `k_core`."""
+    """Return the demo dataset with item names; `options` such as `k_core` can reduce it."""
     dataset = read_dataset(_interactions(), options, name="demo")
     names = _item_names()
     named = [names[item] for item in dataset.interactions.items.values]
@@ -100,7 +99,7 @@ def demo_dataset(options: DataConfig | None = None) -> Dataset:
 
 
 def _item_names() -> dict[str, str]:
-    """Return the name of each item id, the most popular of a taste first."""
+    """Return the name of each item id; within a taste, the most popular comes first."""
     names = {}
     for taste, (beginnings, endings) in _TASTES.items():
         first, second = beginnings.split("/"), endings.split("/")
@@ -132,14 +131,14 @@ def _interactions() -> pl.DataFrame:
         for _ in range(wanted):
             noise = rng.random() < _NOISE
             first = tastes[below(len(tastes))] * ITEMS_PER_TASTE
-            # Noise or taste is decided before duplicates are drawn again: a taste that is nearly
-            # used up would else push heavy users towards noise.
+            # Decide between noise and taste before drawing again after a duplicate. Otherwise users
+            # who have nearly all items of a taste would get more noise.
             before = len(chosen)
             while len(chosen) == before:
                 item = below(len(items)) if noise else first + bisect_right(mass, below(mass[-1]))
                 chosen[item] = None
         time = _NEW_YEAR + below(250 * _DAY)
-        # Popular items tend to be drawn first; a shuffle keeps that out of the timestamps.
+        # Popular items tend to be drawn first; the shuffle removes that from the timestamps.
         for item in sorted(chosen, key=lambda _: rng.random()):
             time += below(4 * _DAY)
             rows.append((user, items[item], time))

@@ -1,91 +1,96 @@
-"""What is known of each dataset of the catalog: origin, licence, counts, and how its files look.
+"""The datasets of the catalog: origin, licence, counts, and how to read their files.
 
-A dataset may lie on the disk in several forms: the public files as they are, or one plain table.
+This module is plain data and imports the standard library only. A dataset can be stored in several
+forms: as the public files, or as one plain table.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Literal
 
-from mgformer.data.formats.readers import DataConfig
+from mgformer.errors import DataError, did_you_mean
 
-_BEAUTY = "reviews_Beauty_5.json.gz"
-_RATINGS = DataConfig(format="csv", header=False, user=0, item=1, rating=2, time=3)
 _RAW = "https://raw.githubusercontent.com"
 
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """A public file, and what becomes of it in the dataset's folder."""
+    """A public file to download into the dataset's folder."""
 
     url: str
-    name: str
     sha256: str | None = None
-    """None where the public bytes have not been seen; counts are checked on reading anyway."""
+    """None if it is not known; the counts of the dataset are checked in any case."""
     members: Mapping[str, str] = field(default_factory=dict)
-    """Of a zip file: the members to extract and their names in the folder."""
+    """For a zip file: the members to extract, and their names in the folder."""
+
+    @property
+    def name(self) -> str:
+        """Name of the file in the folder."""
+        return self.url.rpartition("/")[2]
 
 
 @dataclass(frozen=True)
 class Form:
-    """A set of files from which a dataset can be read."""
+    """A set of files that a dataset can be read from."""
 
     files: Mapping[str, str | None]
-    """Each file's SHA-256, None where it is not known."""
+    """SHA-256 of each file, None if it is not known."""
     interactions: str = ""
-    """The file to read; empty where the folder holds parts."""
-    options: DataConfig = field(default_factory=DataConfig)
-    titles: Callable[[Path], dict[str, str]] | None = None
-    """From the dataset's folder to the name of each item id, written as text."""
+    """The file to read; empty if the folder holds train and test parts."""
+    options: Mapping[str, object] = field(default_factory=dict)
+    """Options of `DataConfig`."""
+    item_names: tuple[str, str] | None = None
+    """A file with the item id and the name in its first columns, and its separator."""
 
 
 @dataclass(frozen=True)
-class Entry:
-    """What is known about a dataset before it is read."""
+class CatalogEntry:
+    """The facts about one dataset."""
 
     title: str
     num_users: int
     num_items: int
     num_interactions: int
     protocol: Literal["paper", "given"]
-    """How it is split by default: per user at random, or as its files are."""
+    """Default split: at random per user (paper), or the parts of the dataset (given)."""
     licence: str
     citation: str
     source: str
-    """Page that describes it."""
+    """Web page of the dataset."""
     files: tuple[RemoteFile, ...] = ()
-    """What to fetch; nothing for what is generated."""
+    """Files to download; none if the dataset is generated."""
     forms: tuple[Form, ...] = ()
 
 
-def _single(name: str, sha256: str) -> Form:
+def entry(name: str) -> CatalogEntry:
+    """Return the catalog entry of a dataset."""
+    if name not in CATALOG:
+        known = ", ".join(CATALOG)
+        raise DataError(f"unknown dataset {name!r}, known: {known}{did_you_mean(name, CATALOG)}")
+    return CATALOG[name]
+
+
+def _ratings(name: str, sep: str, item_names: str, names_sep: str) -> Form:
+    """Return the form of MovieLens ratings without a header, and the file of film titles."""
+    columns = {"header": False, "user": 0, "item": 1, "rating": 2, "time": 3}
+    options = {"format": "csv", "sep": sep, **columns}
+    return Form({name: None, item_names: None}, name, options, (item_names, names_sep))
+
+
+def _table(sha256: str) -> Form:
     """Return the form of one tab-separated table with a header."""
-    return Form({name: sha256}, name, DataConfig(format="csv", sep="\t", header=True))
+    options = {"format": "csv", "sep": "\t", "header": True}
+    return Form({"inter.tsv": sha256}, "inter.tsv", options)
 
 
 def _parts(**sums: str | None) -> tuple[Form, ...]:
-    """Return the one form of given parts: `train.txt` and so on, in LightGCN's layout."""
+    """Return the form of given parts in LightGCN's format: `train.txt`, `test.txt`."""
     files = {f"{part}.txt": sha256 for part, sha256 in sums.items()}
-    return (Form(files, options=DataConfig(format="lightgcn")),)
+    return (Form(files, options={"format": "lightgcn"}),)
 
 
 def _remote_parts(folder: str, **sums: str | None) -> tuple[RemoteFile, ...]:
-    return tuple(
-        RemoteFile(f"{_RAW}/{folder}/{part}.txt", f"{part}.txt", sha256)
-        for part, sha256 in sums.items()
-    )
-
-
-def _titles(name: str, separator: str) -> Callable[[Path], dict[str, str]]:
-    """Return a reader of lines such as `1|Toy Story (1995)|…`."""
-
-    def read(folder: Path) -> dict[str, str]:
-        lines = (folder / name).read_text(encoding="latin-1").splitlines()
-        fields = (line.split(separator, 2) for line in lines if line)
-        return {item: title for item, title, *_ in fields}
-
-    return read
+    return tuple(RemoteFile(f"{_RAW}/{folder}/{part}.txt", sha256) for part, sha256 in sums.items())
 
 
 _GROUPLENS = "research use; not to be redistributed, nor used commercially, without permission"
@@ -99,8 +104,8 @@ _YELP2018 = {
     "test": "9cd9b37926cd1447a06625ffa7914527573fb097c10cb0bbdb1d1b8ded3742fe",
 }
 
-CATALOG: Mapping[str, Entry] = {
-    "demo": Entry(
+CATALOG: Mapping[str, CatalogEntry] = {
+    "demo": CatalogEntry(
         title="Built-in demo: invented people with ten tastes, named items",
         num_users=800,
         num_items=400,
@@ -110,7 +115,7 @@ CATALOG: Mapping[str, Entry] = {
         citation="none",
         source="mgformer.data.demo",
     ),
-    "ml-100k": Entry(
+    "ml-100k": CatalogEntry(
         title="MovieLens 100K: film ratings of 1997-98",
         num_users=943,
         num_items=1_682,
@@ -122,25 +127,17 @@ CATALOG: Mapping[str, Entry] = {
         files=(
             RemoteFile(
                 "https://files.grouplens.org/datasets/movielens/ml-100k.zip",
-                "ml-100k.zip",
                 "50d2a982c66986937beb9ffb3aa76efe955bf3d5c6b761f4e3a7cd717c6a3229",
                 {"ml-100k/u.data": "u.data", "ml-100k/u.item": "u.item"},
             ),
         ),
         forms=(
-            Form(
-                {"u.data": None, "u.item": None},
-                "u.data",
-                _RATINGS.model_copy(update={"sep": "\t"}),
-                _titles("u.item", "|"),
-            ),
-            # Ids of this table count from 0 and not, as GroupLens' do, from 1: no titles.
-            _single(
-                "inter.tsv", "897e9bc3d5f3f601d004ef6218b945ba8f2fd885437e8cace67628cbbb6b71f2"
-            ),
+            _ratings("u.data", "\t", "u.item", "|"),
+            # Ids of this table start at 0, those of the titles at 1: it has no titles.
+            _table("897e9bc3d5f3f601d004ef6218b945ba8f2fd885437e8cace67628cbbb6b71f2"),
         ),
     ),
-    "ml-1m": Entry(
+    "ml-1m": CatalogEntry(
         title="MovieLens 1M: film ratings of 2000",
         num_users=6_040,
         num_items=3_706,
@@ -152,21 +149,13 @@ CATALOG: Mapping[str, Entry] = {
         files=(
             RemoteFile(
                 "https://files.grouplens.org/datasets/movielens/ml-1m.zip",
-                "ml-1m.zip",
                 "a6898adb50b9ca05aa231689da44c217cb524e7ebd39d264c56e2832f2c54e20",
                 {"ml-1m/ratings.dat": "ratings.dat", "ml-1m/movies.dat": "movies.dat"},
             ),
         ),
-        forms=(
-            Form(
-                {"ratings.dat": None, "movies.dat": None},
-                "ratings.dat",
-                _RATINGS.model_copy(update={"sep": "::"}),
-                _titles("movies.dat", "::"),
-            ),
-        ),
+        forms=(_ratings("ratings.dat", "::", "movies.dat", "::"),),
     ),
-    "gowalla": Entry(
+    "gowalla": CatalogEntry(
         title="Gowalla: check-ins at places, LightGCN's split",
         num_users=29_858,
         num_items=40_981,
@@ -181,7 +170,7 @@ CATALOG: Mapping[str, Entry] = {
             test="099a2a73924e4b754dc6efd730d764f492321b53c38eb93298850c83acf57be3",
         ),
     ),
-    "yelp2018": Entry(
+    "yelp2018": CatalogEntry(
         title="Yelp2018: reviews of businesses, LightGCN's split",
         num_users=31_668,
         num_items=38_048,
@@ -193,7 +182,7 @@ CATALOG: Mapping[str, Entry] = {
         files=_remote_parts(f"{_LIGHTGCN_DATA}/yelp2018", **_YELP2018),
         forms=_parts(**_YELP2018),
     ),
-    "amazon-beauty": Entry(
+    "amazon-beauty": CatalogEntry(
         title="Amazon Beauty: reviews until 2014, 5-core",
         num_users=22_363,
         num_items=12_101,
@@ -204,22 +193,20 @@ CATALOG: Mapping[str, Entry] = {
         source="https://snap.stanford.edu/data/amazon/productGraph/",
         files=(
             RemoteFile(
-                "https://snap.stanford.edu/data/amazon/productGraph/categoryFiles/" + _BEAUTY,
-                _BEAUTY,
+                "https://snap.stanford.edu/data/amazon/productGraph/categoryFiles/"
+                "reviews_Beauty_5.json.gz"
             ),
         ),
         forms=(
             Form(
-                {_BEAUTY: None},
-                _BEAUTY,
-                DataConfig(format="jsonl", user="reviewerID", item="asin", time="unixReviewTime"),
+                {"reviews_Beauty_5.json.gz": None},
+                "reviews_Beauty_5.json.gz",
+                {"format": "jsonl", "user": "reviewerID", "item": "asin", "time": "unixReviewTime"},
             ),
-            _single(
-                "inter.tsv", "2c0bbde3dd92a616b4f6da26de3acb00a8f7a29e171b9df1553c86acca0842af"
-            ),
+            _table("2c0bbde3dd92a616b4f6da26de3acb00a8f7a29e171b9df1553c86acca0842af"),
         ),
     ),
-    "amazon-book": Entry(
+    "amazon-book": CatalogEntry(
         title="Amazon-Book: reviews, LightGCN's split",
         num_users=52_643,
         num_items=91_599,
@@ -231,7 +218,7 @@ CATALOG: Mapping[str, Entry] = {
         files=_remote_parts(f"{_LIGHTGCN_DATA}/amazon-book", train=None, test=None),
         forms=_parts(train=None, test=None),
     ),
-    "alibaba": Entry(
+    "alibaba": CatalogEntry(
         title="Alibaba: clicks on outfits, MixGCF's split",
         num_users=106_042,
         num_items=53_591,
@@ -241,7 +228,7 @@ CATALOG: Mapping[str, Entry] = {
         citation="Huang et al., MixGCF, KDD 2021",
         source="https://github.com/huangtinglin/MixGCF",
         files=_remote_parts("huangtinglin/MixGCF/main/data/ali", train=None, valid=None, test=None),
-        # A line may hold one pair or a user's many items: LightGCN's layout covers both.
+        # A line holds one pair or all items of a user: LightGCN's format covers both.
         forms=_parts(train=None, valid=None, test=None),
     ),
 }

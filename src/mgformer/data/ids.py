@@ -1,8 +1,8 @@
-"""External ids and their contiguous numbers.
+"""External ids and their contiguous internal numbers.
 
-An id is a string or an integer, as the user's file has it; inside the library it is its position
-among the sorted ids. Sorting makes the numbering independent of the order of rows, and lets a
-lookup be a binary search, so no dictionary is kept.
+An external id is a string or an integer from the user's file. Its internal number is its position
+among the sorted ids. So numbers do not depend on the order of rows, and a binary search replaces a
+dictionary.
 """
 
 import difflib
@@ -20,12 +20,12 @@ from mgformer.errors import DataError
 ExternalId = str | int
 MAX_INTEGER = 2**63 - 1
 FEW = 16
-"""Ids for each of which so many are known are looked up one by one: a request for one user must not
-cost what all users cost."""
+"""Fewer ids than one in this many known ones are looked up one by one: a request for one user must
+not take as long as one for all users."""
 NEIGHBORS = 100
-"""Ids before an unknown one, and after it, that are compared with it."""
+"""Number of ids before and after an unknown id that are compared with it."""
 LONGEST = 64
-"""Characters of an id for which others are suggested."""
+"""Maximum length of an unknown id that gets suggestions."""
 
 
 class Ids:
@@ -34,7 +34,7 @@ class Ids:
     def __init__(self, values: pl.Series) -> None:
         assert values.dtype in (pl.String, pl.Int64), values.dtype
         self.values = values
-        self._sorted: Any = values if self.are_text else values.to_numpy()  # to look up one by one
+        self._sorted: Any = values if self.are_text else values.to_numpy()  # for lookups one by one
 
     def __len__(self) -> int:
         return len(self.values)
@@ -54,9 +54,9 @@ class Ids:
         return self.values.gather(pl.Series(np.asarray(numbers, dtype=np.int64)))
 
     def encode(self, ids: pl.Series | Sequence[ExternalId]) -> NDArray[np.int32]:
-        """Return the internal numbers of external ids, -1 where an id is unknown.
+        """Return the internal numbers of external ids, -1 for unknown ids.
 
-        Integers given as text are understood, since ids come as text from a command line or a URL.
+        Integers may be given as text, because command lines and URLs give text.
         """
         if isinstance(ids, pl.Series):
             wanted = ids
@@ -80,8 +80,8 @@ class Ids:
 
     def closest(self, wanted: ExternalId, most: int = 3) -> list[str]:
         """Return known ids that resemble `wanted`, best first."""
-        # difflib is slow, and slower the longer a text: a service must not spend on a mistyped id
-        # what hundreds of others cost, so only those that sort beside it are compared.
+        # difflib is slow, more so for long text. A service must not spend the time of hundreds of
+        # requests on one mistyped id, so only ids next to it in the sorted order are compared.
         if len(str(wanted)) > LONGEST:
             return []
         place = self._place(wanted)
@@ -89,7 +89,7 @@ class Ids:
         return difflib.get_close_matches(str(wanted), map(str, beside), n=most, cutoff=0.5)
 
     def prepare(self) -> None:
-        """Make lookups of single ids several times faster, for a copy of the ids."""
+        """Make lookups of single ids several times faster; this needs memory for a copy of them."""
         if self.are_text:
             self._sorted = np.array(self.values.to_list(), dtype=StringDType())
 
@@ -98,7 +98,7 @@ class Ids:
         return place if place < len(self) and self._sorted[place] == text else -1
 
     def _place(self, wanted: ExternalId) -> int:
-        """Return where an id would be among the others; 0 for what cannot be compared to them."""
+        """Return the position of an id in the sorted order; 0 if it cannot be compared."""
         try:
             return bisect_left(self._sorted, str(wanted) if self.are_text else int(wanted))
         except ValueError:
@@ -106,7 +106,7 @@ class Ids:
 
 
 def number(column: pl.Series) -> tuple[Ids, NDArray[np.int32]]:
-    """Return the ids of a column in ascending order and each row's number among them."""
+    """Return the sorted ids of a column, and the internal number of each row."""
     if column.null_count():
         row = column.is_null().arg_true()[0]
         raise DataError(f"row {row}: got no {column.name} id, expected an id in every row")
@@ -114,23 +114,25 @@ def number(column: pl.Series) -> tuple[Ids, NDArray[np.int32]]:
         largest = int(column.max() or 0)  # type: ignore[arg-type]
         if largest > MAX_INTEGER:
             raise DataError(
-                f"got the {column.name} id {largest}, expected integers up to {MAX_INTEGER};"
-                " write larger ids as text"
+                f"got the {column.name} id {largest}, expected integers up to {MAX_INTEGER}; "
+                "write larger ids as text"
             )
         return _number_integers(column.cast(pl.Int64))
     if isinstance(column.dtype, pl.String | pl.Categorical | pl.Enum):
         return _number_text(column.cast(pl.String))
-    raise DataError(f"ids must be text or whole numbers, got a column of {column.dtype}")
+    raise DataError(
+        f"got a column of {column.dtype} as {column.name} ids, expected text or whole numbers"
+    )
 
 
 def _number_text(column: pl.Series) -> tuple[Ids, NDArray[np.int32]]:
-    """Number strings through their hashes, three times as fast as a join or a categorical."""
+    """Number strings by their hashes, which is three times as fast as a join or a categorical."""
     num_distinct: int = column.to_frame().select(pl.first().approx_n_unique()).item()
     for seed in range(8):
         hashes = column.hash(seed=seed).to_numpy()
         groups, examples = _group_equal(hashes, bits=num_distinct.bit_length() + 2)
         names = column.gather(examples)
-        # Two strings with one hash of 64 bits are all but impossible, and found here if they occur.
+        # Different strings hardly ever have equal 64-bit hashes; if they do, try another seed.
         if (names.gather(groups) == column).all():
             break
     else:
@@ -146,8 +148,8 @@ def _group_equal(
 ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
     """Return a group number per row, equal for equal hashes, and one row of each group.
 
-    A hash table of 2^bits slots filled by whole arrays: the last row to write a slot owns it,
-    rows of other hashes in that slot go on to the next round with their hashes stirred.
+    A hash table of 2^bits slots is filled with array operations. The last row that writes to a slot
+    owns it. Rows with other hashes in that slot are mixed and go to the next round.
     """
     groups = np.empty(len(hashes), dtype=np.int32)
     examples = [np.empty(0, dtype=np.int64)]
@@ -167,17 +169,17 @@ def _group_equal(
             groups[left] = group.take(slots)
         examples.append(left[owner[used]])
         num_groups += len(used)
-        homeless = np.flatnonzero(owned_hash.take(slots) != hashes)
-        left = left[homeless]
-        hashes = hashes[homeless] * np.uint64(0x9E3779B97F4A7C15)
+        unplaced = np.flatnonzero(owned_hash.take(slots) != hashes)
+        left = left[unplaced]
+        hashes = hashes[unplaced] * np.uint64(0x9E3779B97F4A7C15)
     return groups, np.concatenate(examples)
 
 
 def _number_integers(column: pl.Series) -> tuple[Ids, NDArray[np.int32]]:
     distinct = column.unique().sort()
     known, values = distinct.to_numpy(), column.to_numpy()
-    # Most ids lie in a dense range, where a table is faster than a binary search. The span is a
-    # Python integer because it can exceed 64 bits.
+    # In a dense range of ids a table is faster than a binary search. The span is a Python integer
+    # because it can exceed 64 bits.
     span = int(known[-1]) - int(known[0]) + 1 if len(known) else 0
     if 0 < span <= 8 * len(values) + 1_000_000:
         table = np.empty(span, dtype=np.int32)

@@ -1,6 +1,6 @@
-"""The table everything starts from: who interacted with what.
+"""Interactions: which user interacted with which item, numbered and in CSR order.
 
-Columns go in, contiguous numbers in CSR order come out. Shapes: U users, I items, E pairs.
+Shapes: U users, I items, E pairs.
 """
 
 import hashlib
@@ -8,6 +8,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -24,27 +25,35 @@ log = logging.getLogger("mgformer")
 class Interactions:
     """Distinct (user, item) pairs, ordered by user and then by item.
 
-    Parts of a split share `users` and `items`, so a number means the same in all of them.
+    The parts of a split share `users` and `items`, so numbers mean the same in all parts.
     """
 
     users: Ids
     items: Ids
     indptr: NDArray[np.int64]
-    """[U + 1] where each user's pairs begin and end."""
+    """[U + 1] user u has the pairs from indptr[u] to indptr[u + 1]."""
     indices: NDArray[np.int32]
     """[E] item of each pair, ascending within a user."""
     times: NDArray[np.int64] | NDArray[np.float64] | None = None
-    """[E] when, in any unit that grows; the latest of merged duplicates."""
+    """[E] time of each pair, in any unit; merged duplicates keep the latest."""
     weights: NDArray[np.float32] | None = None
-    """[E] how much; the sum over merged duplicates."""
+    """[E] weight of each pair; merged duplicates are added up."""
     duplicates: int = 0
-    """Rows of the source that repeated a pair and were merged into it."""
+    """Number of source rows that repeated a pair."""
 
     @classmethod
-    def from_frame(cls, frame: pl.DataFrame) -> "Interactions":
-        """Build from columns `user`, `item` and optionally `time`, `weight`."""
-        users, rows = number(frame["user"])
-        items, columns = number(frame["item"])
+    def from_frame(
+        cls, frame: pl.DataFrame, users: Ids | None = None, items: Ids | None = None
+    ) -> "Interactions":
+        """Build from columns `user`, `item` and optionally `time`, `weight`.
+
+        Pass `users` and `items` to use ids of a larger table, which must contain all ids.
+        """
+        if users is None or items is None:
+            users, rows = number(frame["user"])
+            items, columns = number(frame["item"])
+        else:
+            rows, columns = users.encode(frame["user"]), items.encode(frame["item"])
         times = frame["time"].to_numpy() if "time" in frame.columns else None
         weights = frame["weight"].cast(pl.Float32).to_numpy() if "weight" in frame.columns else None
         return cls.from_numbers(users, items, rows, columns, times, weights)
@@ -57,19 +66,8 @@ class Interactions:
         times: Sequence[float] | NDArray[np.generic] | None = None,
         weights: Sequence[float] | NDArray[np.generic] | None = None,
     ) -> "Interactions":
-        """Build from plain arrays or lists of equal length."""
-        columns = {"user": users, "item": items, "time": times, "weight": weights}
-        lengths = {name: len(values) for name, values in columns.items() if values is not None}
-        if len(set(lengths.values())) > 1:
-            raise DataError(f"columns differ in length: {lengths}; give one value per interaction")
-        try:
-            given = {name: values for name, values in columns.items() if values is not None}
-            frame = pl.DataFrame(given, strict=True)
-        except TypeError as error:
-            raise DataError(
-                f"ids of mixed types: {error}; make them all text or all whole numbers"
-            ) from None
-        return cls.from_frame(frame)
+        """Build from arrays or lists of equal length."""
+        return cls.from_frame(frame_of_arrays(users, items, times, weights))
 
     @classmethod
     def from_numbers(
@@ -81,7 +79,7 @@ class Interactions:
         times: NDArray[np.int64] | NDArray[np.float64] | None = None,
         weights: NDArray[np.float32] | None = None,
     ) -> "Interactions":
-        """Build from numbered pairs in any order, merging duplicates."""
+        """Build from numbered pairs in any order; duplicates are merged."""
         width = max(len(items), 1)
         keys = rows.astype(np.int64) * width + columns
         order = None
@@ -162,9 +160,9 @@ class Interactions:
         return self.indices[self.indptr[user] : self.indptr[user + 1]]
 
     def core(self, k: int) -> "Interactions":
-        """Return the k-core: drop users and items with fewer than `k` pairs until none is left.
+        """Return the k-core: drop users and items with fewer than `k` pairs until all have `k`.
 
-        Ids that lose all their pairs are dropped too.
+        Ids without pairs are dropped as well.
         """
         keep = np.ones(len(self), dtype=bool)
         while True:
@@ -176,7 +174,7 @@ class Interactions:
             keep = still
 
     def compact(self) -> "Interactions":
-        """Return the same pairs without users and items that have none."""
+        """Return the same pairs without the users and items that have no pairs."""
         users, rows = np.unique(self.rows, return_inverse=True)
         items, columns = np.unique(self.indices, return_inverse=True)
         return replace(
@@ -193,7 +191,7 @@ class Interactions:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Counts and a hash of ids and pairs: equal exactly for equal data, in any row order."""
+        """Counts and a hash of ids and pairs; it does not depend on the order of rows."""
         digest = hashlib.sha256()
         for ids in (self.users, self.items):
             text = ids.values.cast(pl.String)
@@ -204,15 +202,30 @@ class Interactions:
         return f"{self.num_users}x{self.num_items}-{len(self)}-{digest.hexdigest()[:12]}"
 
 
+def frame_of_arrays(users: Any, items: Any, times: Any = None, weights: Any = None) -> pl.DataFrame:
+    """Return arrays or lists as columns; they must have equal lengths and one type each."""
+    arrays = {"user": users, "item": items, "time": times, "weight": weights}
+    given = {name: values for name, values in arrays.items() if values is not None}
+    lengths = {name: len(values) for name, values in given.items()}
+    if len(set(lengths.values())) > 1:
+        raise DataError(f"got arrays of different lengths {lengths}, expected one value per pair")
+    try:
+        return pl.DataFrame(given, strict=True)
+    except TypeError as error:
+        raise DataError(
+            f"got values of mixed types in one array ({error}), expected all text or all numbers"
+        ) from None
+
+
 def _sorted_with_order(
     keys: NDArray[np.int64], highest: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the keys in ascending order and the position each came from, the first one first."""
+    """Return the sorted keys and the position of each; equal keys keep their order."""
     bits = len(keys).bit_length()
     if highest.bit_length() + bits > 63:
         order = np.argsort(keys, kind="stable")
         return keys[order], order
-    # Position and key in one number: sorting values is several times as fast as sorting positions.
+    # Key and position packed into one number: sorting values is several times faster than argsort.
     packed = keys << bits
     packed |= np.arange(len(keys))
     packed.sort()

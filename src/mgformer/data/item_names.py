@@ -1,17 +1,19 @@
-"""What items are called: a second file with ids and names, for showing items to people."""
+"""Read the names of items from a second file, for showing items to people."""
 
+import io
 import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
 
-from mgformer.data.formats import content
+from mgformer.data.formats import format_of
 from mgformer.data.formats.columns import role_of
-from mgformer.data.formats.readers import DataConfig, format_of, json_records
+from mgformer.data.formats.jsonl import json_records
+from mgformer.data.formats.text import guess_separator, one_character, read_bytes, split_rows
 from mgformer.data.ids import Ids
+from mgformer.data.options import DataConfig
 from mgformer.errors import DataError
 
 log = logging.getLogger("mgformer")
@@ -19,54 +21,48 @@ log = logging.getLogger("mgformer")
 _NAME_COLUMNS = ("name", "title", "item_name", "movie_title", "product_name", "product_title")
 
 
-def read_item_names(path: Path, items: Ids) -> pl.Series:
-    """Return the name of each item, null where the file has none."""
-    table = _names_table(path)
-    places = items.encode(table["item"])
-    names = np.full(len(items), None, dtype=object)
-    known = (places >= 0) & table["name"].is_not_null().to_numpy()
-    names[places[known]] = table["name"].filter(known).to_list()
-    log.info("%s: names for %d of %d items", path, int(pl.Series(known).sum()), len(items))
-    return pl.Series("name", names.tolist(), dtype=pl.String)
+def read_item_names(path: Path, items: Ids, sep: str | None = None) -> pl.Series:
+    """Return the name of each item, null if the file has none; the separator is guessed."""
+    header, rows = _read_rows(path, sep)
+    item, name = _find_columns(header, path)
+    known = [row for row in rows if len(row) > max(item, name) and row[item] is not None]
+    names: list[str | None] = [None] * len(items)
+    for place, row in zip(items.encode([row[item] for row in known]), known, strict=True):
+        if place >= 0 and row[name] is not None:
+            names[place] = str(row[name])
+    log.info("%s: names for %d of %d items", path, len(names) - names.count(None), len(items))
+    return pl.Series("name", names, dtype=pl.String)
 
 
-def _names_table(path: Path) -> pl.DataFrame:
-    kind = format_of(path, DataConfig())
+def _read_rows(path: Path, sep: str | None) -> tuple[Sequence[str] | None, Sequence[Sequence[Any]]]:
+    """Return the column names, or None without a header, and the rows."""
+    kind = format_of(path, DataConfig(sep=sep))
     if kind == "parquet":
         frame = pl.read_parquet(path)
-        header: list[str] | None = frame.columns
-        rows = [list(row) for row in frame.cast(pl.String).iter_rows()]
-    elif kind == "jsonl":
+        return frame.columns, frame.cast(pl.String).rows()
+    if kind == "jsonl":
         records = [record for _, record in json_records(path)]
         header = list(records[0]) if records else []
-        rows = [[record.get(key) for key in header] for record in records]
-    else:
-        header, rows = _text_rows(path)
-    item, name = _names_columns(header, path)
-    ids = [None if row[item] is None else str(row[item]) for row in rows if len(row) > name]
-    names = [row[name] and str(row[name]) for row in rows if len(row) > name]
-    return pl.DataFrame({"item": ids, "name": names}, schema={"item": pl.String, "name": pl.String})
-
-
-def _text_rows(path: Path) -> tuple[list[str] | None, list[list[Any]]]:
-    data = content.read_bytes(path)
+        return header, [[record.get(key) for key in header] for record in records]
+    data = read_bytes(path)
     try:
-        decoded = data.decode("utf-8-sig")
+        text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
-        decoded = data.decode("latin-1")
-    sep = content.sniffed_separator(decoded[:65536]) or ","
-    rows: list[list[Any]] = list(content.split_rows(decoded, sep, path))
+        text = data.decode("latin-1")
+    data, sep = one_character(text.encode(), sep or guess_separator(text[:65536], path) or ",")
+    rows = [row for _, row in split_rows(io.StringIO(data.decode(), newline="\n"), sep, path)]
     if not rows or len(rows[0]) < 2:
         raise DataError(
-            f"{path}:1: got no two columns, expected item ids and names; separate them by a comma"
+            f"{path}:1: got fewer than two columns, expected item ids and names; "
+            "separate them by commas"
         )
-    names = [str(name).partition(":")[0].strip() for name in rows[0]]
+    names = [name.partition(":")[0].strip() for name in rows[0]]
     if any(role_of(name) == "item" or name.lower() in _NAME_COLUMNS for name in names):
         return names, rows[1:]
     return None, rows
 
 
-def _names_columns(header: Sequence[str] | None, path: Path) -> tuple[int, int]:
+def _find_columns(header: Sequence[str] | None, path: Path) -> tuple[int, int]:
     if header is None:
         return 0, 1
     if len(header) < 2:

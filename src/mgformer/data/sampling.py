@@ -1,4 +1,4 @@
-"""Batches of training pairs, shuffled anew for every epoch, and items that a user does not have.
+"""Batches of training pairs in random order, and random negative items.
 
 Shapes: B pairs in a batch, C draws for each.
 """
@@ -16,14 +16,14 @@ from mgformer.data.interactions import Interactions
 
 
 class Batch(NamedTuple):
-    """Pairs of a user and an item the user has."""
+    """Training pairs of a user and an item."""
 
     users: Tensor  # [B] int64
     items: Tensor  # [B] int64
 
 
 def num_batches(pairs: Interactions, batch_size: int) -> int:
-    """Return the number of batches of an epoch; the last may be smaller than the others."""
+    """Return the number of batches per epoch; the last batch may be smaller."""
     return math.ceil(len(pairs) / batch_size)
 
 
@@ -38,10 +38,10 @@ def shuffled_batches(
 
 
 class UnseenItems:
-    """Draws uniformly from the items that a user does not have, without rejection.
+    """Draw uniformly from the items that a user does not have, without rejection.
 
-    If a user's items in order are i_0 < i_1 < …, then i_k − k unseen items lie below i_k. So the
-    r-th unseen item is r + k, with k the number of items of which at most r unseen ones lie below.
+    If a user has the items i_0 < i_1 < …, then i_k − k unseen items are smaller than i_k. So the
+    unseen item of rank r is r + k, where k is the number of the user's items i_j with i_j − j ≤ r.
     """
 
     def __init__(self, interactions: sp.csr_array) -> None:
@@ -57,7 +57,7 @@ class UnseenItems:
         self._unseen = torch.from_numpy(self.num_items - counts)  # [U]
 
     def draw(self, users: Tensor, count: int, generator: torch.Generator) -> Tensor:
-        """Return items [B, C] drawn for users [B]; for a user who has all items, any of them."""
+        """Return items [B, C] drawn for users [B]; a user who has all items gets any of them."""
         unseen = self._unseen[users]
         among = torch.where(unseen > 0, unseen, self.num_items)[:, None]
         uniform = torch.rand(len(users), count, generator=generator, dtype=torch.float64)

@@ -1,21 +1,20 @@
-"""Train, validation and test parts of a dataset.
+"""Split a dataset into train, validation and test.
 
-Every split is a function of the pairs, its options and a generator: the same seed gives the same
-parts. The parts are disjoint and together complete, and train keeps at least one item of every
-user who is ranked (held-out users keep theirs in `history` instead).
+A split depends on the pairs, the options and a random generator: the same seed gives the same
+parts. The parts are disjoint and contain all pairs. Train keeps at least one item of every user who
+is ranked; held-out users have theirs in `history`.
 """
 
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from mgformer.data.dataset import Dataset
 from mgformer.data.interactions import Interactions
+from mgformer.data.options import SplitConfig
 from mgformer.errors import DataError
 
 log = logging.getLogger("mgformer")
@@ -23,63 +22,35 @@ log = logging.getLogger("mgformer")
 TRAIN, VALID, TEST, HISTORY = range(4)
 
 
-class SplitConfig(BaseModel):
-    """How a dataset is divided."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
-
-    kind: Literal["auto", "ratio", "last", "time", "users", "given"] = "auto"
-    """ratio: at random per user (the paper's protocol); last: each user's last items; time: one
-    moment for all; users: whole users held out; given: the parts of the dataset as they come;
-    auto: given if the dataset has parts, else ratio."""
-    valid: float = Field(0.1, ge=0, lt=1)
-    """Share of validation: of a user's items, of all interactions, or of users. With `last` it is
-    one item, or none if 0; given parts without validation take it from train, per user."""
-    test: float = Field(0.1, ge=0, lt=1)
-    """Share of test, likewise."""
-    history: float = Field(0.5, gt=0, lt=1)
-    """With `users`: share of a held-out user's items by which the model gets to know the user."""
-    refit: bool = False
-    """Train again on train and validation together, with what was selected, before the test."""
-
-    @model_validator(mode="after")
-    def _leaves_something_to_train(self) -> "SplitConfig":
-        if self.valid + self.test >= 1:
-            raise ValueError(f"valid + test must be below 1, got {self.valid} + {self.test}")
-        if self.refit and self.kind == "users":
-            raise ValueError("refit has no meaning when whole users are held out")
-        return self
-
-
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Parts of one dataset; all share its ids."""
+    """The parts of a dataset; they share its ids."""
 
     kind: str
     train: Interactions
     valid: Interactions
     test: Interactions
     history: Interactions | None = None
-    """What held-out users are known by when they are ranked; None if nobody is held out."""
+    """Items of held-out users that the model sees before it ranks; None if no user is held out."""
 
 
 def split_dataset(dataset: Dataset, options: SplitConfig, rng: np.random.Generator) -> Split:
-    """Divide a dataset as the options say."""
+    """Split a dataset as the options say."""
     kind = options.kind
     if kind == "auto":
         kind = "given" if dataset.parts else "ratio"
     if kind == "given":
         if not dataset.parts:
             raise DataError(
-                f"{dataset.name}: split.kind is given, but the dataset has no train and test parts;"
-                " use a folder with train.* and test.*, or another split.kind"
+                f"{dataset.name}: got split.kind=given and no train and test parts; "
+                "use a folder with train.* and test.*, or another split.kind"
             )
         return _given(dataset.parts, options.valid, rng)
     pairs = dataset.interactions
     if kind in ("last", "time") and pairs.times is None:
         raise DataError(
-            f"{dataset.name}: split.kind={kind} needs times, but there is no time column;"
-            " name it with --set data.time=COLUMN"
+            f"{dataset.name}: split.kind={kind} needs times, got no time column; "
+            "name it with --set data.time=NAME"
         )
     if kind == "ratio":
         labels = _ratio(pairs, options.valid, options.test, rng)
@@ -98,9 +69,10 @@ def held_out_counts(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return how many of each user's items go to validation and to test.
 
-    floor(share · n) each, but at least one (test first) while train keeps more than one.
+    Each part gets floor(share · n) items. A part without items gets one, test first, if train keeps
+    at least one.
     """
-    # The small term lets 0.29 · 100 = 28.999999999999996 count as 29.
+    # The small term makes 0.29 · 100 = 28.999999999999996 count as 29.
     num_valid, num_test = (np.floor(s * sizes + 1e-9).astype(np.int64) for s in (valid, test))
     train = sizes - num_valid - num_test
     for share, counts in ((test, num_test), (valid, num_valid)):
@@ -131,10 +103,10 @@ def _last(
 def _time(
     pairs: Interactions, valid: float, test: float, rng: np.random.Generator
 ) -> NDArray[np.int8]:
-    """Cut at two moments; pairs of the same moment stay on the same side.
+    """Cut at two moments; pairs of the same moment stay together.
 
-    A user who appears only after the first cut keeps the earliest pair in train: without it there
-    is nothing to rank this user by.
+    The first pair of a user who appears only after the first cut stays in train: without it, the
+    model would know nothing about the user.
     """
     times = pairs.times
     assert times is not None
@@ -154,13 +126,14 @@ def _time(
 
 
 def _users(pairs: Interactions, options: SplitConfig, rng: np.random.Generator) -> NDArray[np.int8]:
-    """Hold out whole users; part of their items is their history, the rest is to be found."""
+    """Hold out whole users; part of their items is their history, the rest is held out."""
     sizes = np.diff(pairs.indptr)
-    able = rng.permutation(np.flatnonzero(sizes > 1))  # one item cannot be both known and asked for
+    able = rng.permutation(np.flatnonzero(sizes > 1))  # one for the history, one to hold out
     num_valid, num_test = (int(len(sizes) * share) for share in (options.valid, options.test))
     if num_valid + num_test >= len(able):
         raise DataError(
-            f"cannot hold out {num_valid + num_test} users: only {len(able)} have two items or more"
+            f"cannot hold out {num_valid + num_test} users: only {len(able)} have two items or "
+            "more; lower --set split.valid or split.test"
         )
     role = np.full(len(sizes), TRAIN, dtype=np.int8)
     role[able[:num_valid]] = VALID
@@ -182,7 +155,7 @@ def _given(parts: Mapping[str, Interactions], valid: float, rng: np.random.Gener
 
 
 def _places_within_users(pairs: Interactions, keys: NDArray[np.generic]) -> NDArray[np.int64]:
-    """Return each pair's position among its user's pairs when these are sorted by `keys`."""
+    """Return each pair's position among its user's pairs, sorted by `keys`."""
     order = np.lexsort((keys, pairs.rows))
     place = np.empty(len(pairs), dtype=np.int64)
     place[order] = np.arange(len(pairs)) - np.repeat(pairs.indptr[:-1], np.diff(pairs.indptr))
@@ -190,7 +163,7 @@ def _places_within_users(pairs: Interactions, keys: NDArray[np.generic]) -> NDAr
 
 
 def _time_order(pairs: Interactions, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Return each pair's rank in time; what happened at the same moment is ordered at random."""
+    """Return each pair's rank in time; pairs of the same moment are in random order."""
     assert pairs.times is not None
     order = np.lexsort((rng.random(len(pairs)), pairs.times))
     rank = np.empty(len(pairs), dtype=np.int64)
@@ -204,7 +177,7 @@ def _label_tails(
     num_valid: NDArray[np.int64],
     num_test: NDArray[np.int64],
 ) -> NDArray[np.int8]:
-    """Give the last places of each user to test, those before them to validation."""
+    """Give each user's last places to test, and the places before them to validation."""
     sizes = np.diff(pairs.indptr)
     test_from = (sizes - num_test)[pairs.rows]
     valid_from = test_from - num_valid[pairs.rows]

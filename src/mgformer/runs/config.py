@@ -20,8 +20,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationError, model_validator
 
-from mgformer.data.formats.columns import DataConfig
-from mgformer.data.splits import SplitConfig
+from mgformer.data.options import DataConfig, SplitConfig
 from mgformer.errors import ConfigError, did_you_mean
 from mgformer.models import import_model, model_class
 from mgformer.models.base import Model, ModelConfig, TrainableModel

@@ -1,1 +1,82 @@
-"""Readers of interaction files, one module for each kind of file."""
+"""Read a file of interactions into the columns `user`, `item` and, if present, `time`, `weight`.
+
+There is one module per format. Text formats have no types: there, ids are integers only if all ids
+of the column are. Parquet and JSON lines keep the types they have.
+"""
+
+from pathlib import Path
+
+import polars as pl
+
+from mgformer.data.formats.delimited import read_delimited
+from mgformer.data.formats.jsonl import read_jsonl
+from mgformer.data.formats.lightgcn import looks_like_lightgcn, read_lightgcn
+from mgformer.data.formats.parquet import read_parquet
+from mgformer.data.formats.text import read_bytes
+from mgformer.data.options import DataConfig, Format
+from mgformer.errors import DataError, did_you_mean
+
+SUFFIXES: dict[str, Format | None] = {
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".dat": "csv",
+    ".data": "csv",
+    ".txt": None,
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "jsonl",
+    ".inter": "inter",
+}
+"""Format of each extension; None if it depends on the content."""
+
+
+def read_file(path: Path, options: DataConfig) -> pl.DataFrame:
+    """Read one file into checked columns."""
+    match format_of(path, options):
+        case "csv":
+            return read_delimited(path, options)
+        case "inter":
+            return read_delimited(path, options, typed_header=True)
+        case "lightgcn":
+            return read_lightgcn(path, options)
+        case "jsonl":
+            return read_jsonl(path, options)
+        case "parquet":
+            return read_parquet(path, options)
+
+
+def format_of(path: Path, options: DataConfig) -> Format:
+    """Return the format of an existing file: from the options, its extension or its content."""
+    _check_is_file(path)
+    if options.format != "auto":
+        return options.format
+    known = SUFFIXES.get(suffix_of(path))
+    if known is not None:
+        return known
+    beginning = read_bytes(path, 1024)
+    if beginning.startswith(b"PAR1"):
+        return "parquet"
+    if beginning.lstrip().startswith(b"{"):
+        return "jsonl"
+    # Options that name a separator or a column only make sense for delimited text.
+    names_columns = options.sep is not None or options.user is not None
+    return "lightgcn" if not names_columns and looks_like_lightgcn(path) else "csv"
+
+
+def suffix_of(path: Path) -> str:
+    """Return the extension in lower case, without .gz."""
+    return Path(path.name.lower().removesuffix(".gz")).suffix
+
+
+def _check_is_file(path: Path) -> None:
+    if path.is_file():
+        return
+    if path.is_dir():
+        raise DataError(f"{path}: got a folder, expected a file; name a file in it")
+    for parent in path.parents:
+        if parent.is_file():
+            raise DataError(f"{path}: got {parent}, which is a file, expected a folder")
+    beside = [other.name for other in path.parent.iterdir()] if path.parent.is_dir() else []
+    raise DataError(f"{path}: got no such file{did_you_mean(path.name, beside)}; check the path")

@@ -1,129 +1,66 @@
-"""Which column means what, and what its values must be.
+"""Find the columns of users, items, times, ratings and weights, and check their values.
 
-Every format ends here: columns are found by name or position, and their values are checked and
-brought to one form, so that a CSV, a Parquet file and a data frame obey the same rules.
+Every format ends here, so that a CSV, a Parquet file and a data frame follow the same rules.
 """
 
+import logging
 import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import polars as pl
-from pydantic import BaseModel, ConfigDict, Field
 
+from mgformer.data.options import DataConfig
 from mgformer.errors import DataError, did_you_mean
 
-Format = Literal["csv", "parquet", "jsonl", "lightgcn", "inter"]
+log = logging.getLogger("mgformer")
+
 Role = Literal["user", "item", "time", "rating", "weight"]
 Place = Callable[[int], str]
-"""From the position of a row to what a message calls it, such as "ratings.csv:7"."""
+"""Turns a row number into the place that an error names, such as "ratings.csv:7"."""
 
-
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(text.split())
-
-
-# The most telling names come first: of two that are recognised, the earlier one is taken.
-_KNOWN_NAMES: dict[Role, tuple[str, ...]] = {
-    "user": _words("""
+# If a table has several known names of one role, the name listed first wins.
+_NAMES: dict[Role, str] = {
+    "user": """
         user userid uid reviewerid visitorid customerid customer memberid member accountid account
         personid person profileid username
-    """),
-    "item": _words("""
+    """,
+    "item": """
         item itemid iid movieid asin productid product articleid article bookid isbn trackid songid
         artistid businessid gameid animeid recipeid newsid videoid venueid locationid movie book
         track song artist game anime sku stockcode parentasin
-    """),
-    "time": _words("timestamp time datetime date unixreviewtime ts createdat eventtime"),
-    "rating": _words("rating overall stars score"),
-    "weight": _words("weight count playcount plays"),
+    """,
+    "time": "timestamp time datetime date unixreviewtime ts createdat eventtime",
+    "rating": "rating overall stars score",
+    "weight": "weight count playcount plays",
 }
+_KNOWN_NAMES = {role: names.split() for role, names in _NAMES.items()}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class DataConfig(BaseModel):
-    """How to read a file, folder or table of interactions."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
-
-    format: Literal["auto"] | Format = "auto"
-    """Kind of file; auto goes by the extension, then by the content. csv is any delimited text."""
-    sep: str | None = None
-    """What separates the fields of a line, also of several characters; found out if not given."""
-    header: bool | None = None
-    """Whether the first line names the columns; found out if not given."""
-    user: str | int | None = None
-    """Column of user ids: a name, or a position counted from 0."""
-    item: str | int | None = None
-    """Column of item ids: a name, or a position counted from 0."""
-    time: str | int | None = None
-    """Column of times: numbers that grow, or ISO dates; an empty name leaves it out."""
-    rating: str | int | None = None
-    """Column of ratings, used for min_rating only; an empty name leaves it out."""
-    weight: str | int | None = None
-    """Column of weights; an empty name leaves it out."""
-    min_rating: float | None = None
-    """Rows rated lower are dropped; without it every row counts, whatever its rating."""
-    k_core: int = Field(default=0, ge=0)
-    """Drop users and items with fewer pairs than this, until none is left; 0 keeps all."""
-    item_names: Path | None = None
-    """File of two columns, item id and name, for showing items to people."""
-
-
 def role_of(name: str) -> Role | None:
-    """Return what a column of this name usually holds."""
+    """Return the role that a column of this name usually has."""
     plain = _plain(name)
     return next((role for role, known in _KNOWN_NAMES.items() if plain in known), None)
 
 
 def find_columns(names: Sequence[str], options: DataConfig, where: str) -> dict[Role, int]:
-    """Return the position of each role among named columns; users and items must be there."""
+    """Return the position of each role's column; users and items are required."""
+    plain = [_plain(name) for name in names]
     found: dict[Role, int] = {}
     for role, known in _KNOWN_NAMES.items():
-        wanted = getattr(options, role)
-        if wanted == "":
-            continue
-        if wanted is not None:
-            found[role] = position_of(wanted, names, role, where)
-            continue
-        plain = [_plain(name) for name in names]
-        present = [name for name in known if name in plain]
-        if present:
-            found[role] = plain.index(present[0])
+        asked = getattr(options, role)
+        if asked is None:
+            asked = next((names[plain.index(name)] for name in known if name in plain), "")
+        if asked != "":
+            found[role] = _position_of(asked, names, role, where)
         elif role in ("user", "item"):
             raise DataError(
                 f"{where}: got the columns {_listed(names)}, expected one of {role} ids; "
                 f"name it with --set data.{role}=NAME"
             )
-    return _needed(found, options, where)
-
-
-def count_columns(width: int, options: DataConfig, where: str) -> dict[Role, int]:
-    """Return the position of each role among columns without names: user, item, and as asked."""
-    names = [f"column {position}" for position in range(width)]
-    found: dict[Role, int] = {"user": 0, "item": 1}
-    for role in _KNOWN_NAMES:
-        wanted = getattr(options, role)
-        if wanted not in (None, ""):
-            found[role] = position_of(wanted, names, role, where)
-    return _needed(found, options, where)
-
-
-def position_of(wanted: str | int, names: Sequence[str], role: str, where: str) -> int:
-    """Return the position of the column asked for by name or position."""
-    if wanted in names:
-        return names.index(str(wanted))
-    if str(wanted).isdecimal() and int(wanted) < len(names):
-        return int(wanted)
-    raise DataError(
-        f"{where}: got the columns {_listed(names)}, expected {wanted!r}"
-        f"{did_you_mean(str(wanted), names)}; name the right one with --set data.{role}=NAME"
-    )
-
-
-def _needed(found: dict[Role, int], options: DataConfig, where: str) -> dict[Role, int]:
     if found["user"] == found["item"]:
         raise DataError(
             f"{where}: got one column for users and items, expected two; "
@@ -139,10 +76,36 @@ def _needed(found: dict[Role, int], options: DataConfig, where: str) -> dict[Rol
     return found
 
 
-def canonical(frame: pl.DataFrame, options: DataConfig, place: Place, where: str) -> pl.DataFrame:
-    """Return columns named by role with their values checked and the rating applied.
+def count_columns(width: int, options: DataConfig, where: str) -> dict[Role, int]:
+    """Return the position of each role's column in a table without a header.
 
-    Ids come out as Int64 or String, times as Int64 or Float64, weights as Float32.
+    Users come first and items second, unless the options say otherwise.
+    """
+    defaults = {
+        "user": 0 if options.user in (None, "") else options.user,
+        "item": 1 if options.item in (None, "") else options.item,
+    }
+    names = [f"column {position}" for position in range(width)]
+    return find_columns(names, options.model_copy(update=defaults), where)
+
+
+def _position_of(asked: str | int, names: Sequence[str], role: Role, where: str) -> int:
+    if asked in names:
+        return names.index(str(asked))
+    if str(asked).isdecimal() and int(asked) < len(names):
+        return int(asked)
+    raise DataError(
+        f"{where}: got the columns {_listed(names)}, expected {asked!r}"
+        f"{did_you_mean(str(asked), names)}; name the right one with --set data.{role}=NAME"
+    )
+
+
+def check_columns(
+    frame: pl.DataFrame, options: DataConfig, where: str, place: Place
+) -> pl.DataFrame:
+    """Return the columns user, item, time and weight with checked values, filtered by rating.
+
+    Ids become Int64 or String, times Int64 or Float64, weights Float32.
     """
     if not frame.height:
         raise DataError(f"{where}: got no interactions, expected at least one row of data")
@@ -162,6 +125,45 @@ def canonical(frame: pl.DataFrame, options: DataConfig, place: Place, where: str
                     f"{options.min_rating}; lower --set data.min_rating={options.min_rating}"
                 )
     return checked
+
+
+def with_integer_ids(frame: pl.DataFrame, path: Path) -> pl.DataFrame:
+    """Convert each column of text ids to integers if all of its values are integers."""
+    for role in ("user", "item"):
+        # Text ids usually show in the first rows, which saves looking at the others.
+        if _integers(frame[role].head(1000)).null_count():
+            continue
+        numbers = _integers(frame[role])
+        if not numbers.null_count():
+            frame = frame.with_columns(numbers)
+        else:
+            message = "%s: %s ids are read as text: only %d of %d rows have whole numbers"
+            log.info(message, path, role, numbers.count(), len(numbers))
+    return frame
+
+
+def _integers(column: pl.Series) -> pl.Series:
+    """Return text as integers, null where it is none; 007, +7 and -0 would equal other ids."""
+    text = pl.col(column.name)
+    padded = text.str.starts_with("0") & (text != "0")
+    odd = padded | text.str.starts_with("+") | text.str.starts_with("-0")
+    return (
+        column.to_frame().select(pl.when(~odd).then(text.cast(pl.Int64, strict=False))).to_series()
+    )
+
+
+def refuse_mixed_types(values: Sequence[Any], role: str, place: Place) -> None:
+    """Check that Python values are all text or all numbers; None stands for a missing value."""
+    first = next((value for value in values if value is not None), None)
+    for row, value in enumerate(values):
+        alike = isinstance(value, str) == isinstance(first, str)
+        plain = isinstance(value, str | int | float) and not isinstance(value, bool)
+        if value is not None and not (alike and (plain or role == "time")):
+            raise DataError(
+                f"{place(row)}: got {value!r} of type {type(value).__name__} in the {role} column, "
+                f"expected {type(first).__name__ if plain else 'text or a number'} as in the rows "
+                "before; make the column all text or all numbers"
+            )
 
 
 def _ids(column: pl.Series, place: Place) -> pl.Series:
@@ -193,11 +195,13 @@ def _times(column: pl.Series, place: Place) -> pl.Series:
     if column.dtype in (pl.Date, pl.Datetime):
         _refuse_nulls(column, place)
         return column.cast(pl.Datetime("us")).to_physical()
-    if column.dtype == pl.String and len(column) and _as_float(column.head(1)).is_null().all():
-        return _iso_times(column, place)
-    numbers = _numbers(column, place)
-    whole = column.cast(pl.Int64, strict=False) if not column.dtype.is_float() else None
-    return whole if whole is not None and not whole.null_count() else numbers
+    if column.dtype == pl.String or column.dtype.is_integer():
+        whole = column.cast(pl.Int64, strict=False)
+        if not whole.null_count():
+            return whole
+        if column.dtype == pl.String and _as_float(column.head(1)).is_null().all():
+            return _iso_times(column, place)
+    return _numbers(column, place)
 
 
 def _iso_times(column: pl.Series, place: Place) -> pl.Series:
@@ -250,10 +254,10 @@ def _refuse_nulls(column: pl.Series, place: Place) -> None:
 def _problem(
     place: Place, wrong: pl.Series, got: str, expected: str, optional: str | None = None
 ) -> DataError:
-    """Describe the first wrong row; an `optional` column may also be left out."""
+    """Describe the first wrong row; an `optional` column can also be ignored."""
     row = wrong.fill_null(True).arg_true()[0]
-    leave_out = f", or leave the column out with --set data.{optional}=''" if optional else ""
-    return DataError(f"{place(row)}: {got}, expected {expected}; correct the row{leave_out}")
+    ignore = f", or ignore the column with --set data.{optional}=''" if optional else ""
+    return DataError(f"{place(row)}: {got}, expected {expected}; correct the row{ignore}")
 
 
 def _plain(name: str) -> str:

@@ -10,8 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mgformer.data.formats.readers import DataConfig, format_of, frame_from, read_frame
+from mgformer.data.formats import format_of, read_file
+from mgformer.data.formats.frames import read_frame
 from mgformer.data.interactions import Interactions
+from mgformer.data.options import DataConfig
 from mgformer.errors import DataError
 
 ROWS = [(1, 10, 5), (1, 12, 7), (2, 10, 6), (3, 11, 9), (3, 12, 8)]
@@ -60,7 +62,7 @@ TEXT_FORMATS = {
 def as_table(path_or_frame, options=None):
     frame = path_or_frame
     if not isinstance(frame, pl.DataFrame):
-        frame = read_frame(path_or_frame, options or DataConfig())
+        frame = read_file(path_or_frame, options or DataConfig())
     return sorted(frame.select("user", "item", "time").rows())
 
 
@@ -79,10 +81,10 @@ def test_typed_sources_give_the_same_table(tmp_path, rows):
     frame = pl.DataFrame(rows, schema=["user", "item", "time"], orient="row")
     frame.write_parquet(tmp_path / "a.parquet")
     assert as_table(tmp_path / "a.parquet") == rows
-    assert as_table(frame_from(frame)) == rows
-    assert as_table(frame_from(frame.to_pandas())) == rows
-    assert as_table(frame_from(frame.to_pandas().astype({"user": object, "item": object}))) == rows
-    assert as_table(frame_from(frame.cast({"item": pl.String}).cast({"item": pl.Categorical}))) == [
+    assert as_table(read_frame(frame)) == rows
+    assert as_table(read_frame(frame.to_pandas())) == rows
+    assert as_table(read_frame(frame.to_pandas().astype({"user": object, "item": object}))) == rows
+    assert as_table(read_frame(frame.cast({"item": pl.String}).cast({"item": pl.Categorical}))) == [
         (u, str(i), t) for u, i, t in rows
     ]
 
@@ -93,7 +95,7 @@ def test_lists_give_the_same_pairs(tmp_path, rows):
     path.write_text(lists(rows) + "77\n\n")
     other = tmp_path / "same.csv"
     other.write_text(TEXT_FORMATS["a.csv"](rows))
-    read, expected = read_frame(path, DataConfig()), read_frame(other, DataConfig())
+    read, expected = read_file(path, DataConfig()), read_file(other, DataConfig())
     # The user without items adds nothing, so it is no user at all.
     built, wanted = Interactions.from_frame(read), Interactions.from_frame(expected)
     assert built.fingerprint == wanted.fingerprint
@@ -122,27 +124,27 @@ def write(tmp_path, content, name="a.csv"):
     ],
 )
 def test_columns_are_found(tmp_path, content, options, columns):
-    frame = read_frame(write(tmp_path, content), DataConfig(**options))
+    frame = read_file(write(tmp_path, content), DataConfig(**options))
     assert frame.columns == columns
     assert frame.select("user", "item").rows() == [(1, 2), (3, 4)]
 
 
 def test_first_line_with_a_number_is_data(tmp_path):
     path = write(tmp_path, "A39H,B00X,5.0,1369699200\nA3JM,0558925278,3.0,1355443200\n")
-    assert read_frame(path, DataConfig()).height == 2
+    assert read_file(path, DataConfig()).height == 2
 
 
 def test_text_without_names_is_read_when_told_so(tmp_path):
     path = write(tmp_path, "ann,tea\nbob,jam\n")
-    frame = read_frame(path, DataConfig(header=False))
+    frame = read_file(path, DataConfig(header=False))
     assert frame.rows() == [("ann", "tea"), ("bob", "jam")]
-    assert read_frame(path, DataConfig(header=True, user=0, item=1)).rows() == [("bob", "jam")]
+    assert read_file(path, DataConfig(header=True, user=0, item=1)).rows() == [("bob", "jam")]
 
 
 def test_ratings_filter_rows_and_are_not_kept(tmp_path):
     path = write(tmp_path, "user,item,rating\n1,2,5\n3,4,3.5\n5,6,1\n")
-    assert read_frame(path, DataConfig()).height == 3
-    frame = read_frame(path, DataConfig(min_rating=3.5))
+    assert read_file(path, DataConfig()).height == 3
+    frame = read_file(path, DataConfig(min_rating=3.5))
     assert frame.columns == ["user", "item"]
     assert frame["user"].to_list() == [1, 3]
 
@@ -152,10 +154,10 @@ def test_a_column_is_integer_only_if_all_of_it_is(tmp_path, odd, caplog):
     rows = "".join(f"{n},{n}\n" for n in range(10_000))
     path = write(tmp_path, f"user,item\n{rows}5,{odd}\n")
     with caplog.at_level(logging.INFO, logger="mgformer"):
-        frame = read_frame(path, DataConfig())
+        frame = read_file(path, DataConfig())
     assert frame["user"].dtype == pl.Int64
     assert frame["item"].to_list() == [*map(str, range(10_000)), odd.strip('"')]
-    assert "item ids are read as text: 10000 of 10001" in caplog.text
+    assert "item ids are read as text: only 10000 of 10001" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -170,14 +172,14 @@ def test_a_column_is_integer_only_if_all_of_it_is(tmp_path, odd, caplog):
 )
 def test_times_are_numbers_or_dates(tmp_path, times, expected):
     path = write(tmp_path, "user,item,date\n" + "".join(f"1,{t[:3]}x,{t}\n" for t in times))
-    assert read_frame(path, DataConfig())["time"].to_list() == expected
+    assert read_file(path, DataConfig())["time"].to_list() == expected
 
 
 def test_dates_of_typed_frames_become_microseconds():
     frame = pl.DataFrame({"user": [1], "item": [1], "time": ["1970-01-02"]})
     dates = frame.with_columns(pl.col("time").str.to_date())
     for source in (frame, dates, dates.cast({"time": pl.Datetime("ms")})):
-        assert frame_from(source)["time"].to_list() == [86_400_000_000]
+        assert read_frame(source)["time"].to_list() == [86_400_000_000]
 
 
 GOOD = "user,item,time\na,x,1\nb,y,2\n"
@@ -229,7 +231,7 @@ GOOD = "user,item,time\na,x,1\nb,y,2\n"
 )  # fmt: skip
 def test_bad_text_is_explained_in_one_line(tmp_path, content, options, message):
     with pytest.raises(DataError, match=message) as caught:
-        read_frame(write(tmp_path, content), DataConfig(**options))
+        read_file(write(tmp_path, content), DataConfig(**options))
     assert "\n" not in str(caught.value)
     assert str(tmp_path) in str(caught.value)
 
@@ -254,26 +256,26 @@ def test_bad_text_is_explained_in_one_line(tmp_path, content, options, message):
 )  # fmt: skip
 def test_bad_files_of_other_kinds_are_explained(tmp_path, name, content, message):
     with pytest.raises(DataError, match=message) as caught:
-        read_frame(write(tmp_path, content, name), DataConfig())
+        read_file(write(tmp_path, content, name), DataConfig())
     assert "\n" not in str(caught.value)
 
 
 def test_lists_without_pairs_are_explained(tmp_path):
     path = write(tmp_path, "1,2\n3,4\n", "a.txt")
     with pytest.raises(DataError, match=r"a.txt:1: got no line of a user and items"):
-        read_frame(path, DataConfig(format="lightgcn"))
+        read_file(path, DataConfig(format="lightgcn"))
     with pytest.raises(DataError, match=r"a.txt: got lists of items, which have no ratings"):
-        read_frame(path, DataConfig(format="lightgcn", min_rating=3))
+        read_file(path, DataConfig(format="lightgcn", min_rating=3))
 
 
 def test_missing_files_and_folders_are_told_apart(tmp_path):
     path = write(tmp_path, GOOD, "ratings.csv")
     with pytest.raises(DataError, match=r"rating.csv: got no such file; did you mean ratings.csv"):
-        read_frame(tmp_path / "rating.csv", DataConfig())
+        read_file(tmp_path / "rating.csv", DataConfig())
     with pytest.raises(DataError, match="got a folder, expected a file"):
-        read_frame(tmp_path, DataConfig())
+        read_file(tmp_path, DataConfig())
     with pytest.raises(DataError, match="which is a file, expected a folder"):
-        read_frame(path / "train.csv", DataConfig())
+        read_file(path / "train.csv", DataConfig())
 
 
 @pytest.mark.parametrize(
@@ -293,16 +295,16 @@ def test_missing_files_and_folders_are_told_apart(tmp_path):
 def test_bad_frames_are_explained(columns, message, kind):
     make = pl.DataFrame if kind == "polars" else pd.DataFrame
     with pytest.raises(DataError, match=message):
-        frame_from(make(columns))
+        read_frame(make(columns))
 
 
 def test_columns_of_lists_are_no_weights():
     with pytest.raises(DataError, match="got a weight of type List"):
-        frame_from(pl.DataFrame({"user": ["a"], "item": [1], "weight": [[1]]}))
+        read_frame(pl.DataFrame({"user": ["a"], "item": [1], "weight": [[1]]}))
 
 
 def test_whole_floats_are_integers():
-    assert frame_from(pd.DataFrame({"user": [1.0], "item": [2]})).rows() == [(1, 2)]
+    assert read_frame(pd.DataFrame({"user": [1.0], "item": [2]})).rows() == [(1, 2)]
 
 
 @pytest.mark.parametrize("value", ["a", None, (1, 2), True])
@@ -310,12 +312,12 @@ def test_mixed_types_in_pandas_are_explained(value):
     frame = pd.DataFrame({"user": pd.Series([1, value], dtype=object), "item": [1, 2]})
     got = "no user id" if value is None else repr(value)
     with pytest.raises(DataError, match=re.escape(f"data frame, row 1: got {got}")):
-        frame_from(frame)
+        read_frame(frame)
 
 
 def test_other_things_are_no_frames():
     with pytest.raises(DataError, match="got list, expected a path, a polars or pandas frame"):
-        frame_from([1, 2])
+        read_frame([1, 2])
 
 
 # Carriage returns are left out: Python's csv writer does not quote them.
@@ -333,7 +335,7 @@ def test_csv_round_trips_odd_ids(tmp_path, rows):
     rows = [(f"{u}x", f"{i}x") for u, i in rows]
     with path.open("w", newline="", encoding="utf-8") as file:
         csv.writer(file, lineterminator="\n").writerows([("user", "item"), *rows])
-    frame = read_frame(path, DataConfig(sep=","))
+    frame = read_file(path, DataConfig(sep=","))
     assert frame.rows() == rows
 
 

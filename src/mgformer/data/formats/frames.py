@@ -1,0 +1,57 @@
+"""Read interactions that are in memory: polars frames, pandas frames and arrays."""
+
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from mgformer.data.formats.columns import check_columns, find_columns, refuse_mixed_types
+from mgformer.data.interactions import frame_of_arrays
+from mgformer.data.options import DataConfig
+from mgformer.errors import DataError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def read_frame(
+    source: "pl.DataFrame | pd.DataFrame", options: DataConfig | None = None
+) -> pl.DataFrame:
+    """Return the checked columns of a polars or pandas frame."""
+    options = options or DataConfig()
+    if isinstance(source, pl.DataFrame):
+        columns = find_columns(source.columns, options, "data frame")
+        frame = source.select(**{role: pl.nth(at) for role, at in columns.items()})
+    elif hasattr(source, "columns") and hasattr(source, "iloc"):
+        columns = find_columns([str(name) for name in source.columns], options, "data frame")
+        frame = pl.DataFrame(
+            {role: _from_pandas(source.iloc[:, at], role) for role, at in columns.items()}
+        )
+    else:
+        raise DataError(
+            f"got {type(source).__name__}, expected a path, a polars or pandas frame, "
+            "or a tuple of arrays"
+        )
+    return check_columns(frame, options, "data frame", _place)
+
+
+def read_arrays(arrays: tuple[Any, ...], options: DataConfig) -> pl.DataFrame:
+    """Return the checked columns of arrays (users, items[, times[, weights]])."""
+    if not 2 <= len(arrays) <= 4:
+        raise DataError(f"got {len(arrays)} arrays, expected users, items[, times[, weights]]")
+    # Arrays have a fixed order, so options that name columns do not apply.
+    return read_frame(frame_of_arrays(*arrays), DataConfig(min_rating=options.min_rating))
+
+
+def _from_pandas(column: "pd.Series[Any]", role: str) -> pl.Series:
+    if column.dtype != object:
+        return pl.from_pandas(column.reset_index(drop=True).to_frame(role))[role]
+    values = [
+        None if missing else value
+        for value, missing in zip(column.to_list(), column.isna().to_list(), strict=True)
+    ]
+    refuse_mixed_types(values, role, _place)
+    return pl.Series(role, values, strict=False)
+
+
+def _place(row: int) -> str:
+    return f"data frame, row {row}"

@@ -1,0 +1,38 @@
+"""Read LightGCN's text files: each line has a user and then the user's items."""
+
+from pathlib import Path
+
+import polars as pl
+
+from mgformer.data.formats.columns import check_columns, with_integer_ids
+from mgformer.data.formats.text import decode, guess_separator, read_bytes, read_head
+from mgformer.data.options import DataConfig
+from mgformer.errors import DataError
+
+
+def read_lightgcn(path: Path, options: DataConfig) -> pl.DataFrame:
+    """Read the pairs of a LightGCN file."""
+    if options.min_rating is not None:
+        raise DataError(
+            f"{path}: got lists of items, which have no ratings, expected ratings because of "
+            "data.min_rating; remove that option, or use --set data.format=csv"
+        )
+    lines = pl.Series("line", decode(read_bytes(path), path).split("\n"), dtype=pl.String)
+    fields = lines.str.extract_all(r"\S+").to_frame()
+    pairs = fields.select(
+        user=pl.col("line").list.first(), item=pl.col("line").list.slice(1)
+    ).filter(pl.col("item").list.len() > 0)
+    if not pairs.height:
+        raise DataError(
+            f"{path}:1: got no line of a user and items, expected 'user item item …'; "
+            "for another kind of file use --set data.format=csv"
+        )
+    checked = check_columns(pairs.explode("item"), options, str(path), lambda _: str(path))
+    return with_integer_ids(checked, path)
+
+
+def looks_like_lightgcn(path: Path) -> bool:
+    """Return whether lines are separated by white space and differ in length."""
+    lines = [line for line in read_head(path).split("\n") if line.strip()]
+    lengths = {len(line.split()) for line in lines}
+    return len(lengths) > 1 and guess_separator("\n".join(lines), path) in (" ", "\t", None)

@@ -1,0 +1,69 @@
+"""Options for reading and splitting a dataset: `data.*` and `split.*` of a run.
+
+This module imports pydantic only, so that a command line can list the options at once.
+"""
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+Format = Literal["csv", "parquet", "jsonl", "lightgcn", "inter"]
+
+
+class DataConfig(BaseModel):
+    """How to read a file, folder or table of interactions."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    format: Literal["auto"] | Format = "auto"
+    """File format; auto uses the extension, then the content. csv is any delimited text."""
+    sep: str | None = None
+    """Field separator, one or more characters; detected if not set."""
+    header: bool | None = None
+    """Whether the first line names the columns; detected if not set."""
+    user: str | int | None = None
+    """Column of user ids: a name, or a position counted from 0."""
+    item: str | int | None = None
+    """Column of item ids: a name, or a position counted from 0."""
+    time: str | int | None = None
+    """Column of times: increasing numbers or ISO dates; an empty name ignores times."""
+    rating: str | int | None = None
+    """Column of ratings, used by min_rating only; an empty name ignores ratings."""
+    weight: str | int | None = None
+    """Column of weights; an empty name ignores weights."""
+    min_rating: float | None = None
+    """Drop rows with a lower rating; if not set, every row counts."""
+    k_core: int = Field(default=0, ge=0)
+    """Drop users and items with fewer pairs than this, repeatedly; 0 keeps all."""
+    item_names: Path | None = None
+    """File with two columns, item id and name; names are shown next to the ids."""
+
+
+class SplitConfig(BaseModel):
+    """How to split a dataset into train, validation and test."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    kind: Literal["auto", "ratio", "last", "time", "users", "given"] = "auto"
+    """ratio: random items of each user (the paper's protocol); last: each user's last items; time:
+    one cut in time for all users; users: whole users; given: the dataset's own parts; auto: given
+    if the dataset has parts, else ratio."""
+    valid: float = Field(0.1, ge=0, lt=1)
+    """Validation share: of each user's items (ratio), of all interactions (time) or of all users
+    (users). With last, any share above 0 means one item. With given, it applies to train if the
+    dataset has no validation part."""
+    test: float = Field(0.1, ge=0, lt=1)
+    """Test share, counted like valid; ignored with given."""
+    history: float = Field(0.5, gt=0, lt=1)
+    """With users: share of a held-out user's items that the model sees before it ranks."""
+    refit: bool = False
+    """After selection, train again on train and validation together before the test."""
+
+    @model_validator(mode="after")
+    def _leaves_something_to_train(self) -> "SplitConfig":
+        if self.valid + self.test >= 1:
+            raise ValueError(f"valid + test must be below 1, got {self.valid} + {self.test}")
+        if self.refit and self.kind == "users":
+            raise ValueError("refit is not possible with kind=users; use another kind")
+        return self
