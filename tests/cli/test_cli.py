@@ -11,11 +11,11 @@ import numpy as np
 import polars as pl
 import pytest
 
-from mgformer.data.demo import SHOWCASE
 from mgformer.recommend import recommender
 from mgformer.recommend.recommender import Recommender
 from mgformer.runs.bundle_files import load_bundle
 from tests.command import Done, assert_one_line, mgformer, succeed
+from tests.demo_users import SHOWCASE
 
 
 @pytest.fixture(scope="module")

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from mgformer.data.dataset import Dataset
-from mgformer.data.demo import FEWEST, SHOWCASE, demo_dataset
+from mgformer.data.demo import FEWEST, demo_dataset
 from mgformer.data.options import DataConfig
+from tests.demo_users import SHOWCASE
 
 
 @pytest.fixture(scope="module")

@@ -5,10 +5,8 @@ data are the same on every machine: they use one seed, uniform numbers and integ
 """
 
 from bisect import bisect_right
-from collections.abc import Mapping
 from dataclasses import replace
 from itertools import accumulate
-from types import MappingProxyType
 
 import numpy as np
 import polars as pl
@@ -79,15 +77,6 @@ _FIRST_NAMES = (
     "/samir/tara/umar/vera/wen/xenia/yusuf/zoe/amir/bella/carlos/dina/emil/freya/goran/hana/ivan"
     "/julia/kofi/lena/marco/nadia"
 )
-
-SHOWCASE: Mapping[str, str] = MappingProxyType(
-    {
-        "one taste": "amir-186",
-        "two tastes": "elif-004",
-        "few interactions": "bella-787",
-    }
-)
-"""Example users, by what they show."""
 
 
 def demo_dataset(options: DataConfig | None = None) -> Dataset:

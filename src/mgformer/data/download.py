@@ -87,7 +87,17 @@ def download(
     part = target.with_name(target.name + ".part")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        _transfer_with_retries(url, target, part, pauses)
+        for pause in (*pauses, None):
+            try:
+                _transfer(url, target, part)
+                break
+            except _Interrupted as error:
+                if pause is None:
+                    raise DataError(
+                        f"cannot download {url}: {error}; fetch again to resume, "
+                        f"or put the file at {target} by hand"
+                    ) from None
+                time.sleep(pause)
         if sha256 is not None and (got := sha256_of(part)) != sha256:
             _forget(part)
             raise DataError(
@@ -127,27 +137,7 @@ def extract_members(archive: Path, targets: Mapping[str, Path]) -> None:
         ) from None
 
 
-def _transfer_with_retries(url: str, target: Path, part: Path, pauses: Sequence[float]) -> None:
-    for pause in (*pauses, None):
-        try:
-            _transfer(url, target.name, part)
-            return
-        except _Interrupted as error:
-            if pause is None:
-                raise DataError(
-                    f"cannot download {url}: {error}; fetch again to resume, "
-                    f"or put the file at {target} by hand"
-                ) from None
-            time.sleep(pause)
-        except urllib.error.HTTPError as error:
-            error.close()
-            raise DataError(
-                f"cannot download {url}: the server answered {error.code} {error.reason}; "
-                f"put the file at {target} by hand"
-            ) from None
-
-
-def _transfer(url: str, name: str, part: Path) -> None:
+def _transfer(url: str, target: Path, part: Path) -> None:
     """Complete `part`, or raise _Interrupted and keep the bytes received so far."""
     note = _read_note(url, part)
     offset = part.stat().st_size if note and part.exists() else 0
@@ -156,7 +146,11 @@ def _transfer(url: str, name: str, part: Path) -> None:
     headers = {"User-Agent": "mgformer", "Accept-Encoding": "identity"}
     if note and offset:
         headers |= {"Range": f"bytes={offset}-", "If-Range": note["validator"]}
-    with _opened(urllib.request.Request(url, headers=headers), part) as response:
+    with _network(url, target, part):
+        response = urllib.request.urlopen(
+            urllib.request.Request(url, headers=headers), timeout=TIMEOUT
+        )
+    with response:
         start, length = _extent(response)
         if start == 0 or start != offset:
             # Start over: the file has changed, or the server does not support ranges. Remove the
@@ -166,9 +160,13 @@ def _transfer(url: str, name: str, part: Path) -> None:
             raise _Interrupted(f"the server did not send the bytes from {offset}")
         _write_note(url, part, response, length)
         received = start
-        with phase(f"downloading {name}", length) as advance, part.open("ab") as file:
+        with phase(f"downloading {target.name}", length) as advance, part.open("ab") as file:
             advance(start)
-            while block := _read_block(response):
+            while True:
+                with _network(url, target, part):
+                    block = response.read(_BLOCK)
+                if not block:
+                    break
                 file.write(block)
                 received += len(block)
                 advance(len(block))
@@ -177,32 +175,23 @@ def _transfer(url: str, name: str, part: Path) -> None:
 
 
 @contextlib.contextmanager
-def _opened(request: urllib.request.Request, part: Path) -> Iterator[http.client.HTTPResponse]:
+def _network(url: str, target: Path, part: Path) -> Iterator[None]:
+    """Turn errors of the network into _Interrupted, or into DataError if a retry cannot help."""
     try:
-        response = urllib.request.urlopen(request, timeout=TIMEOUT)
+        yield
     except urllib.error.HTTPError as error:
+        error.close()
+        answer = f"the server answered {error.code} {error.reason}"
         if error.code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
             _forget(part)
         elif error.code < 500 and error.code not in _TEMPORARY:
-            raise
-        error.close()
-        raise _Interrupted(f"the server answered {error.code} {error.reason}") from None
+            raise DataError(
+                f"cannot download {url}: {answer}; put the file at {target} by hand"
+            ) from None
+        raise _Interrupted(answer) from None
     except (OSError, http.client.HTTPException) as error:
-        raise _Interrupted(_reason(error)) from None
-    with response:
-        yield response
-
-
-def _read_block(response: http.client.HTTPResponse) -> bytes:
-    try:
-        return response.read(_BLOCK)
-    except (OSError, http.client.HTTPException) as error:
-        raise _Interrupted(_reason(error)) from None
-
-
-def _reason(error: BaseException) -> str:
-    cause = error.reason if isinstance(error, urllib.error.URLError) else error
-    return str(cause) or type(cause).__name__
+        cause = error.reason if isinstance(error, urllib.error.URLError) else error
+        raise _Interrupted(str(cause) or type(cause).__name__) from None
 
 
 def _extent(response: http.client.HTTPResponse) -> tuple[int, int | None]:
