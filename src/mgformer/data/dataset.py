@@ -76,16 +76,13 @@ def read_dataset(
     names_file = options.item_names
     parts = None
     with phase("reading", None):
-        if isinstance(source, Path) and source.is_dir():
-            files, names_beside = _files_of(source)
+        if isinstance(source, Path):
+            files, names_beside = _files_of(source) if source.is_dir() else ({"": source}, None)
             names_file = names_file or names_beside
             if "" in files:
                 interactions = Interactions.from_frame(read_file(files[""], options))
             else:
-                _refuse_core(options, source)
                 interactions, parts = _read_parts(files, options)
-        elif isinstance(source, Path):
-            interactions = Interactions.from_frame(read_file(source, options))
         elif isinstance(source, tuple):
             interactions = Interactions.from_frame(read_arrays(source, options))
         else:
@@ -96,15 +93,6 @@ def read_dataset(
     if name is None and isinstance(source, Path):
         name = source.resolve().name if source.is_dir() else source.name.partition(".")[0]
     return Dataset(name or "data", interactions, parts, item_names)
-
-
-def _refuse_core(options: DataConfig, folder: Path) -> None:
-    if options.k_core > 1:
-        raise DataError(
-            f"{folder}: got data.k_core={options.k_core} with given parts, expected 0 because "
-            "dropping pairs would change the given split; remove the option, or put all pairs into "
-            "one file"
-        )
 
 
 def _core(interactions: Interactions, k: int) -> Interactions:
@@ -154,6 +142,11 @@ def _read_parts(
     files: Mapping[str, Path], options: DataConfig
 ) -> tuple[Interactions, dict[str, Interactions]]:
     """Read the parts of a dataset; return all pairs together, and each part."""
+    if options.k_core > 1:
+        raise DataError(
+            f"{files['train'].parent}: got data.k_core={options.k_core} with given parts, expected "
+            "0, as dropping pairs changes the split; remove it, or put all pairs into one file"
+        )
     formats = {part: format_of(path, options) for part, path in files.items()}
     # A LightGCN file whose users all have equally many items looks like a CSV. If one part is a
     # LightGCN file, all parts whose extension does not say otherwise are.

@@ -175,18 +175,15 @@ class Interactions:
 
     def compact(self) -> "Interactions":
         """Return the same pairs without the users and items that have no pairs."""
-        users, rows = np.unique(self.rows, return_inverse=True)
-        items, columns = np.unique(self.indices, return_inverse=True)
+        user_degrees = np.diff(self.indptr)
+        has_users = np.bincount(self.indices, minlength=self.num_items) > 0
+        new_numbers = np.cumsum(has_users, dtype=np.int32) - 1
         return replace(
-            Interactions.from_numbers(
-                Ids(self.users.decode(users)),
-                Ids(self.items.decode(items)),
-                rows.astype(np.int32),
-                columns.astype(np.int32),
-                self.times,
-                self.weights,
-            ),
-            duplicates=self.duplicates,
+            self,
+            users=Ids(self.users.values.filter(user_degrees > 0)),
+            items=Ids(self.items.values.filter(has_users)),
+            indptr=np.concatenate([[0], np.cumsum(user_degrees[user_degrees > 0])]),
+            indices=new_numbers[self.indices].astype(np.int32),
         )
 
     @cached_property

@@ -76,19 +76,6 @@ def find_columns(names: Sequence[str], options: DataConfig, where: str) -> dict[
     return found
 
 
-def count_columns(width: int, options: DataConfig, where: str) -> dict[Role, int]:
-    """Return the position of each role's column in a table without a header.
-
-    Users come first and items second, unless the options say otherwise.
-    """
-    defaults = {
-        "user": 0 if options.user in (None, "") else options.user,
-        "item": 1 if options.item in (None, "") else options.item,
-    }
-    names = [f"column {position}" for position in range(width)]
-    return find_columns(names, options.model_copy(update=defaults), where)
-
-
 def _position_of(asked: str | int, names: Sequence[str], role: Role, where: str) -> int:
     if asked in names:
         return names.index(str(asked))

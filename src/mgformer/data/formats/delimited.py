@@ -20,7 +20,6 @@ import polars as pl
 from mgformer.data.formats.columns import (
     Role,
     check_columns,
-    count_columns,
     find_columns,
     role_of,
     with_integer_ids,
@@ -108,7 +107,9 @@ def _find_layout(path: Path, options: DataConfig, typed_header: bool) -> Layout:
         if not rows and len(head.strip().splitlines()) == 1:
             raise DataError(f"{path}:2: got only a header, expected lines of data after it")
     else:
-        columns = count_columns(len(first), options, f"{path}:1")
+        defaults = {"user": options.user or 0, "item": 1 if options.item is None else options.item}
+        names = [f"column {position}" for position in range(len(first))]
+        columns = find_columns(names, options.model_copy(update=defaults), f"{path}:1")
         log.info("%s: no header; columns by position: %s", path, columns)
     _refuse_decimal_ids(rows, columns, path)
     content: Path | bytes = path
