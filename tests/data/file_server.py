@@ -1,4 +1,4 @@
-"""A file server on this machine that can be told to misbehave, for tests of downloads."""
+"""A local file server with configurable faults, for tests of downloads."""
 
 import hashlib
 import threading
@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 @dataclass
 class FileServer:
-    """What is served, how, and what was asked for."""
+    """The files to serve, the faults to show, and the requests received."""
 
     address: str
     files: dict[str, bytes] = field(default_factory=dict)
@@ -20,11 +20,11 @@ class FileServer:
     """Status codes to answer with before any file is served."""
     knows_ranges: bool = True
     told_range: str | None = None
-    """What to say instead of the true range."""
+    """Sent instead of the true range."""
     chunked: bool = False
     """Whether bodies are sent in chunks, without a length."""
     tag: str = "strong"
-    """How files are identified: "strong" or "weak" ETag, "date", or "" for not at all."""
+    """Identification of files: "strong" or "weak" ETag, "date", or "" for none."""
     requests: list[tuple[str, str | None]] = field(default_factory=list)
     """Path and Range header of each request."""
 

@@ -34,7 +34,7 @@ def server() -> Iterator[FileServer]:
 
 @pytest.fixture
 def shrink(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Return a function that gives an entry the counts, and maybe the files, of a small one."""
+    """Return a function that gives an entry other counts and optionally other files."""
 
     def change(name: str, users: int, items: int, pairs: int, *files: RemoteFile) -> None:
         counts = {"num_users": users, "num_items": items, "num_interactions": pairs}
@@ -66,17 +66,17 @@ def test_entries_are_complete(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PUBLIC)
-def test_what_is_fetched_makes_up_a_form(name: str) -> None:
+def test_fetched_files_are_the_files_of_a_form(name: str) -> None:
     got = {to for file in entry(name).files for to in (file.members.values() or [file.name])}
     assert any(set(form.files) == got for form in entry(name).forms)
 
 
-def test_names_in_order() -> None:
+def test_catalog_names() -> None:
     known = "demo ml-100k ml-1m gowalla yelp2018 amazon-beauty amazon-book alibaba"
     assert " ".join(CATALOG) == known
 
 
-def test_unknown_name_is_answered_with_a_suggestion() -> None:
+def test_unknown_name_gets_a_suggestion() -> None:
     for function in (entry, is_present, fetch, load, verify):
         with pytest.raises(DataError, match=r"unknown dataset 'gowala'.*did you mean gowalla"):
             function("gowala")
@@ -102,7 +102,7 @@ def test_demo_needs_no_files(home: Path) -> None:
     assert demo.interactions.num_users == entry("demo").num_users
 
 
-def test_absent_dataset_says_how_to_get_it(home: Path) -> None:
+def test_error_of_a_missing_dataset_names_the_fetch_command(home: Path) -> None:
     assert not is_present("ml-1m")
     assert verify("ml-1m") == {}
     with pytest.raises(DataError, match=r"ml-1m.*run: mgformer datasets fetch ml-1m"):
@@ -140,7 +140,7 @@ def test_zip_is_fetched_and_read_with_titles(
     assert len(server.requests) == 1
 
 
-def test_archive_put_there_by_hand_is_unpacked(home: Path, server: FileServer) -> None:
+def test_archive_copied_by_hand_is_extracted(home: Path, server: FileServer) -> None:
     folder = write(home / "ml-100k")
     (folder / "ml-100k.zip").write_bytes(zipped(u_data="1\t1\t5\t3\n", u_item="1|A|x\n"))
     fetch("ml-100k")
@@ -148,7 +148,7 @@ def test_archive_put_there_by_hand_is_unpacked(home: Path, server: FileServer) -
     assert server.requests == []
 
 
-def test_parts_are_fetched_and_only_what_is_missing(
+def test_only_missing_parts_are_fetched(
     home: Path, server: FileServer, shrink: Callable[..., None]
 ) -> None:
     server.files = {"train.txt": b"0 5 6\n1 5\n", "test.txt": b"0 7\n1 6\n"}
@@ -162,7 +162,7 @@ def test_parts_are_fetched_and_only_what_is_missing(
     assert {part: len(pairs) for part, pairs in dataset.parts.items()} == {"train": 3, "test": 2}
 
 
-def test_failed_fetch_is_continued(
+def test_failed_fetch_is_resumed(
     home: Path, server: FileServer, shrink: Callable[..., None]
 ) -> None:
     server.files["train.txt"] = b"0 5 6\n"
@@ -175,18 +175,18 @@ def test_failed_fetch_is_continued(
     assert is_present("gowalla")
 
 
-def test_home_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_home_that_cannot_be_created(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("MGFORMER_DATA", str(tmp_path / "file"))
     with pytest.raises(DataError, match=r"cannot make .*set MGFORMER_DATA"):
         fetch("gowalla")
 
 
-def test_other_counts_are_refused_naming_both(home: Path, shrink: Callable[..., None]) -> None:
+def test_wrong_counts_are_refused(home: Path, shrink: Callable[..., None]) -> None:
     write(home / "yelp2018", train_txt="0 5 6\n1 5\n", test_txt="0 7\n")
     with pytest.raises(DataError, match=r"got 2 users × 3 items, 4 inter.*expected 31,668 users"):
         load("yelp2018")
-    # Whoever asks for a part of it does not expect the counts of the whole.
+    # Options can change the counts, so they are not checked.
     assert load("yelp2018", DataConfig(k_core=1)).interactions.num_users == 2
 
 
@@ -245,14 +245,14 @@ def test_open_prefers_the_catalog_to_a_file_of_the_same_name(
 
 
 @pytest.mark.parametrize("source", ["ml-100", Path("ml-100")])
-def test_open_lists_what_there_is(home: Path, source: str | Path) -> None:
+def test_error_of_open_lists_the_catalog(home: Path, source: str | Path) -> None:
     with pytest.raises(DataError, match=r"no dataset 'ml-100'.*amazon-book.*did you mean ml-100k"):
         open_dataset(source)
 
 
 @pytest.mark.realdata
 @pytest.mark.parametrize("name", ["ml-100k", "amazon-beauty", "gowalla", "yelp2018"])
-def test_real_files_are_the_known_ones(name: str) -> None:
+def test_real_files_have_the_known_checksums_and_counts(name: str) -> None:
     if not is_present(name):
         pytest.skip(f"{name} is not in {data_home()}")
     assert fetch(name) == data_home() / name

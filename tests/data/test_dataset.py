@@ -54,7 +54,7 @@ def pairs_of(part):
         (("train.csv", "dev.csv", "TEST.CSV"), csv_text),
         (("train.parquet", "val.parquet", "test.parquet"), frame),
         (("ml.train.inter", "ml.validation.inter", "ml.test.inter"), inter_text),
-        # Only the first of these shows by itself that it holds lists.
+        # Only the lines of train.txt differ in length, which identifies LightGCN's format.
         (("train.txt", "valid.txt", "test.txt"), list_text),
     ],
 )
@@ -73,7 +73,7 @@ def test_parts_of_a_folder_share_ids(tmp_path, names, write):
         assert part.items == dataset.interactions.items
 
 
-def test_fingerprint_knows_which_pair_is_in_which_part(tmp_path):
+def test_fingerprint_depends_on_the_parts(tmp_path):
     def fingerprint(name, train, test):
         (tmp_path / name).mkdir()
         files = {"train.csv": csv_text(train), "test.csv": csv_text(test)}
@@ -88,7 +88,7 @@ def test_fingerprint_knows_which_pair_is_in_which_part(tmp_path):
     assert one[:-7] == pooled.fingerprint == pooled.interactions.fingerprint
 
 
-def test_folder_with_one_file_is_that_file(tmp_path):
+def test_folder_with_one_file(tmp_path):
     files = {"ratings.csv": csv_text(TRAIN), "items.csv": "item,title\nx,Ex\nq,Unknown\n"}
     dataset = read_dataset(folder(tmp_path, files), name="mine")
     assert dataset.name == "mine"
@@ -124,7 +124,7 @@ def test_every_source_gives_the_same_pairs(tmp_path):
     assert datasets[-1].interactions.times.tolist() == [1, 2, 3, 4]
 
 
-def test_reading_is_announced(tmp_path):
+def test_reading_reports_progress(tmp_path):
     seen = []
 
     def reporter(name, total):
@@ -136,7 +136,7 @@ def test_reading_is_announced(tmp_path):
     assert seen == [("reading", None)]
 
 
-def test_text_parts_of_different_id_types_are_all_text(tmp_path):
+def test_ids_become_text_if_text_parts_differ_in_type(tmp_path):
     files = {"train.csv": "user,item\n1,5\n2,6\n1,B0\n", "test.csv": "user,item\n2,5\n"}
     dataset = read_dataset(folder(tmp_path, files))
     assert dataset.interactions.users.values.to_list() == [1, 2]
@@ -151,7 +151,7 @@ def test_times_are_kept_only_if_all_parts_have_them(tmp_path):
     assert read_dataset(tmp_path).parts["train"].times is None
 
 
-def test_new_items_are_warned_of_and_duplicates_counted(tmp_path, caplog):
+def test_new_items_give_a_warning_and_duplicates_are_counted(tmp_path, caplog):
     files = {"train.csv": csv_text([*TRAIN, TRAIN[0]]), "test.csv": csv_text([("a", "new")])}
     with caplog.at_level("INFO", logger="mgformer"):
         dataset = read_dataset(folder(tmp_path, files))
@@ -181,7 +181,7 @@ PARTS = {"train.csv": csv_text(TRAIN), "test.csv": csv_text(TEST)}
         (PARTS | {"valid.csv": "user,item\na\n"}, {}, "valid.csv:2: got 1 fields, expected 2"),
     ],
 )  # fmt: skip
-def test_folders_that_cannot_be_used_are_explained(tmp_path, files, options, message):
+def test_errors_of_folders(tmp_path, files, options, message):
     with pytest.raises(DataError, match=message) as caught:
         read_dataset(folder(tmp_path, files), DataConfig(**options))
     assert "\n" not in str(caught.value)
@@ -199,12 +199,12 @@ def test_folders_that_cannot_be_used_are_explained(tmp_path, files, options, mes
         ("a.csv", "got str, expected a path"),
     ],
 )
-def test_arrays_that_cannot_be_used_are_explained(source, message):
+def test_errors_of_arrays(source, message):
     with pytest.raises(DataError, match=message):
         read_dataset(source)
 
 
-def test_core_drops_the_rare():
+def test_k_core_drops_rare_users_and_items():
     pairs = [(user, item) for user in "abc" for item in "xy"] + [("d", "x"), ("a", "rare")]
     dataset = read_dataset(frame(pairs), DataConfig(k_core=2))
     assert pairs_of(dataset.interactions) == sorted(pairs[:6])
@@ -237,7 +237,7 @@ def test_item_names_come_from_a_second_file(tmp_path, name, content):
     ("content", "message"),
     [("", "expected item ids and names"), ("item\n10\n", "n.csv:1: got fewer than two columns")],
 )
-def test_item_names_that_cannot_be_read_are_explained(tmp_path, content, message):
+def test_errors_of_item_names(tmp_path, content, message):
     folder(tmp_path, {"n.csv": content})
     with pytest.raises(DataError, match=message):
         read_dataset(frame(TRAIN), DataConfig(item_names=tmp_path / "n.csv"))

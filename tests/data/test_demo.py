@@ -21,20 +21,20 @@ def tastes(demo: Dataset, user: str) -> list[tuple[str, int]]:
     return Counter(item.rsplit("-", 1)[0] for item in items).most_common()
 
 
-def test_same_bits_everywhere(demo: Dataset) -> None:
+def test_demo_is_the_same_on_every_machine(demo: Dataset) -> None:
     assert demo.interactions.fingerprint == "800x400-12260-1e67c6154bfd"
     assert demo.interactions.times is not None
     assert int(demo.interactions.times.sum()) == 21_051_362_699_983
     assert demo_dataset().interactions.fingerprint == demo.interactions.fingerprint
 
 
-def test_everyone_has_a_taste_and_some_have_two(demo: Dataset) -> None:
+def test_users_have_a_taste_and_some_have_two(demo: Dataset) -> None:
     shares, doubles = [], 0
     for user in demo.interactions.users.values:
         counts = [count for _, count in tastes(demo, user)]
         shares.append(counts[0] / sum(counts))
         doubles += len(counts) > 1 and counts[1] >= 0.3 * sum(counts)
-    # A user of one taste has 0.12 · 0.9 noise from elsewhere, a user of two about half of each.
+    # Users of one taste have 0.12 · 0.9 noise; users of two tastes have about half of each.
     assert 0.80 < np.mean(shares) < 0.90
     assert 0.05 * len(shares) < doubles < 0.15 * len(shares)
 
@@ -70,7 +70,7 @@ def test_times_lie_within_two_years(demo: Dataset) -> None:
     assert 1_704_067_200 <= times.min() < times.max() < 1_704_067_200 + 2 * 366 * 86_400
 
 
-def test_showcase_users_show_what_they_should(demo: Dataset) -> None:
+def test_showcase_users(demo: Dataset) -> None:
     (_, most), *rest = tastes(demo, SHOWCASE["one taste"])
     assert most >= 0.85 * (most + sum(count for _, count in rest))
     (_, first), (_, second), *rest = tastes(demo, SHOWCASE["two tastes"])
@@ -80,7 +80,7 @@ def test_showcase_users_show_what_they_should(demo: Dataset) -> None:
     assert few == FEWEST
 
 
-def test_options_thin_it_out_and_names_follow() -> None:
+def test_options_reduce_the_items_and_their_names() -> None:
     core = demo_dataset(DataConfig(k_core=12))
     assert 0 < core.interactions.num_items < 400
     assert core.item_names is not None

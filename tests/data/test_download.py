@@ -14,7 +14,7 @@ from mgformer.errors import DataError
 from mgformer.progress import Advance, reporting
 from tests.data.file_server import FileServer, file_server
 
-# Several blocks of reading and no power of two; every position is recognisable.
+# Several blocks, not a power of two; every position has different bytes.
 CONTENT = b"".join(i.to_bytes(4, "big") for i in range(250_001))
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
 PAUSES = (0, 0, 0)
@@ -41,7 +41,7 @@ def left_behind(target: Path) -> list[str]:
 
 
 def interrupted(server: FileServer, target: Path, after: int = 300_000) -> None:
-    """Leave a partial download, as a process killed on the way does."""
+    """Leave a partial download, as a killed process does."""
     server.cuts = [after] + [0] * len(PAUSES)
     with pytest.raises(DataError):
         download(server.url("data.bin"), target, SHA256)
@@ -49,7 +49,7 @@ def interrupted(server: FileServer, target: Path, after: int = 300_000) -> None:
     server.requests.clear()
 
 
-def test_whole_file(server: FileServer, target: Path) -> None:
+def test_complete_download(server: FileServer, target: Path) -> None:
     download(server.url("data.bin"), target, SHA256)
     assert target.read_bytes() == CONTENT
     assert left_behind(target) == ["data.bin"]
@@ -95,7 +95,7 @@ def test_later_call_resumes(server: FileServer, target: Path) -> None:
     assert server.requests == [("/data.bin", "bytes=300000-")]
 
 
-def test_whole_part_is_not_asked_for_again(server: FileServer, target: Path) -> None:
+def test_complete_part_is_not_requested_again(server: FileServer, target: Path) -> None:
     interrupted(server, target)
     target.with_name("data.bin.part").write_bytes(CONTENT)
     download(server.url("data.bin"), target, SHA256)
@@ -127,9 +127,7 @@ def test_changed_file_starts_over(server: FileServer, target: Path) -> None:
 
 
 @pytest.mark.parametrize("told", ["", "bytes 7-9/10"])
-def test_server_confused_about_ranges_starts_over(
-    server: FileServer, target: Path, told: str
-) -> None:
+def test_wrong_range_starts_over(server: FileServer, target: Path, told: str) -> None:
     interrupted(server, target)
     server.told_range = told
     download(server.url("data.bin"), target, SHA256)
@@ -137,7 +135,7 @@ def test_server_confused_about_ranges_starts_over(
     assert [asked for _, asked in server.requests] == ["bytes=300000-", None]
 
 
-def test_cut_file_of_unknown_length_is_noticed(server: FileServer, target: Path) -> None:
+def test_incomplete_file_of_unknown_length_is_retried(server: FileServer, target: Path) -> None:
     server.chunked = True
     server.cuts = [300_000]
     download(server.url("data.bin"), target, None)
@@ -146,7 +144,9 @@ def test_cut_file_of_unknown_length_is_noticed(server: FileServer, target: Path)
 
 
 @pytest.mark.parametrize("tag", ["weak", ""])
-def test_file_of_unsure_identity_is_not_resumed(server: FileServer, target: Path, tag: str) -> None:
+def test_file_without_strong_identity_is_not_resumed(
+    server: FileServer, target: Path, tag: str
+) -> None:
     server.tag = tag
     server.cuts = [300_000]
     download(server.url("data.bin"), target, SHA256)
@@ -180,7 +180,7 @@ def test_failed_download_keeps_the_old_file(server: FileServer, target: Path) ->
     assert target.read_bytes() == b"old"
 
 
-def test_missing_file_is_one_line_and_not_retried(server: FileServer, target: Path) -> None:
+def test_missing_file_gives_one_line_and_no_retry(server: FileServer, target: Path) -> None:
     url = server.url("other.bin")
     with pytest.raises(DataError) as raised:
         download(url, target, None)
@@ -193,13 +193,13 @@ def test_missing_file_is_one_line_and_not_retried(server: FileServer, target: Pa
     assert left_behind(target) == []
 
 
-def test_passing_server_error_is_retried(server: FileServer, target: Path) -> None:
+def test_temporary_server_error_is_retried(server: FileServer, target: Path) -> None:
     server.failures = [503, 429, 500]
     download(server.url("data.bin"), target, SHA256)
     assert target.read_bytes() == CONTENT
 
 
-def test_lasting_failure_says_how_to_go_on(server: FileServer, target: Path) -> None:
+def test_error_after_all_retries_says_how_to_resume(server: FileServer, target: Path) -> None:
     server.failures = [503] * 4
     with pytest.raises(
         DataError, match=r"503.*fetch again to resume, or put the file at"
@@ -208,7 +208,7 @@ def test_lasting_failure_says_how_to_go_on(server: FileServer, target: Path) -> 
     assert "\n" not in str(raised.value)
 
 
-def test_unreachable_server_is_one_line(target: Path) -> None:
+def test_unreachable_server_gives_one_line(target: Path) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{unused.getsockname()[1]}/data.bin"
@@ -264,7 +264,7 @@ def test_damaged_archive_leaves_nothing(tmp_path: Path, damage: str) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["a.zip"]
 
 
-def test_note_beside_a_part_names_its_origin(server: FileServer, target: Path) -> None:
+def test_note_of_a_part_names_its_url(server: FileServer, target: Path) -> None:
     interrupted(server, target)
     note = json.loads(target.with_name("data.bin.part.json").read_text())
     assert note["url"] == server.url("data.bin")

@@ -90,13 +90,13 @@ def test_typed_sources_give_the_same_table(tmp_path, rows):
 
 
 @pytest.mark.parametrize("rows", [ROWS, TEXT_ROWS], ids=["integers", "text"])
-def test_lists_give_the_same_pairs(tmp_path, rows):
+def test_lightgcn_files_give_the_same_pairs(tmp_path, rows):
     path = tmp_path / "train.txt"
     path.write_text(lists(rows) + "77\n\n")
     other = tmp_path / "same.csv"
     other.write_text(TEXT_FORMATS["a.csv"](rows))
     read, expected = read_file(path, DataConfig()), read_file(other, DataConfig())
-    # The user without items adds nothing, so it is no user at all.
+    # A user without items has no pairs, so it is not a user.
     built, wanted = Interactions.from_frame(read), Interactions.from_frame(expected)
     assert built.fingerprint == wanted.fingerprint
     assert format_of(path, DataConfig()) == "lightgcn"
@@ -134,7 +134,7 @@ def test_first_line_with_a_number_is_data(tmp_path):
     assert read_file(path, DataConfig()).height == 2
 
 
-def test_text_without_names_is_read_when_told_so(tmp_path):
+def test_header_option_decides_for_columns_of_text(tmp_path):
     path = write(tmp_path, "ann,tea\nbob,jam\n")
     frame = read_file(path, DataConfig(header=False))
     assert frame.rows() == [("ann", "tea"), ("bob", "jam")]
@@ -150,7 +150,7 @@ def test_ratings_filter_rows_and_are_not_kept(tmp_path):
 
 
 @pytest.mark.parametrize("odd", ["007", "+7", "-0", " 7", "B00X", "99999999999999999999", '"07"'])
-def test_a_column_is_integer_only_if_all_of_it_is(tmp_path, odd, caplog):
+def test_a_column_is_integer_only_if_all_values_are(tmp_path, odd, caplog):
     rows = "".join(f"{n},{n}\n" for n in range(10_000))
     path = write(tmp_path, f"user,item\n{rows}5,{odd}\n")
     with caplog.at_level(logging.INFO, logger="mgformer"):
@@ -229,7 +229,7 @@ GOOD = "user,item,time\na,x,1\nb,y,2\n"
         ("user,item\ra,x\rb,y\r", {}, "a.csv:1: got a first line that cannot be split"),
     ],
 )  # fmt: skip
-def test_bad_text_is_explained_in_one_line(tmp_path, content, options, message):
+def test_errors_of_text_files(tmp_path, content, options, message):
     with pytest.raises(DataError, match=message) as caught:
         read_file(write(tmp_path, content), DataConfig(**options))
     assert "\n" not in str(caught.value)
@@ -254,13 +254,13 @@ def test_bad_text_is_explained_in_one_line(tmp_path, content, options, message):
         ("a.inter", "user_id:token\titm:token\n1\t2\n", "a.inter:1: got the columns user_id, itm"),
     ],
 )  # fmt: skip
-def test_bad_files_of_other_kinds_are_explained(tmp_path, name, content, message):
+def test_errors_of_other_formats(tmp_path, name, content, message):
     with pytest.raises(DataError, match=message) as caught:
         read_file(write(tmp_path, content, name), DataConfig())
     assert "\n" not in str(caught.value)
 
 
-def test_lists_without_pairs_are_explained(tmp_path):
+def test_errors_of_lightgcn_files(tmp_path):
     path = write(tmp_path, "1,2\n3,4\n", "a.txt")
     with pytest.raises(DataError, match=r"a.txt:1: got no line of a user and items"):
         read_file(path, DataConfig(format="lightgcn"))
@@ -268,7 +268,7 @@ def test_lists_without_pairs_are_explained(tmp_path):
         read_file(path, DataConfig(format="lightgcn", min_rating=3))
 
 
-def test_missing_files_and_folders_are_told_apart(tmp_path):
+def test_errors_of_paths(tmp_path):
     path = write(tmp_path, GOOD, "ratings.csv")
     with pytest.raises(DataError, match=r"rating.csv: got no such file; did you mean ratings.csv"):
         read_file(tmp_path / "rating.csv", DataConfig())
@@ -292,13 +292,13 @@ def test_missing_files_and_folders_are_told_apart(tmp_path):
     ],
 )
 @pytest.mark.parametrize("kind", ["polars", "pandas"])
-def test_bad_frames_are_explained(columns, message, kind):
+def test_errors_of_frames(columns, message, kind):
     make = pl.DataFrame if kind == "polars" else pd.DataFrame
     with pytest.raises(DataError, match=message):
         read_frame(make(columns))
 
 
-def test_columns_of_lists_are_no_weights():
+def test_columns_of_lists_cannot_be_weights():
     with pytest.raises(DataError, match="got a weight of type List"):
         read_frame(pl.DataFrame({"user": ["a"], "item": [1], "weight": [[1]]}))
 
@@ -308,14 +308,14 @@ def test_whole_floats_are_integers():
 
 
 @pytest.mark.parametrize("value", ["a", None, (1, 2), True])
-def test_mixed_types_in_pandas_are_explained(value):
+def test_errors_of_mixed_types_in_pandas(value):
     frame = pd.DataFrame({"user": pd.Series([1, value], dtype=object), "item": [1, 2]})
     got = "no user id" if value is None else repr(value)
     with pytest.raises(DataError, match=re.escape(f"data frame, row 1: got {got}")):
         read_frame(frame)
 
 
-def test_other_things_are_no_frames():
+def test_other_sources_are_refused():
     with pytest.raises(DataError, match="got list, expected a path, a polars or pandas frame"):
         read_frame([1, 2])
 

@@ -65,13 +65,13 @@ def test_integers_are_looked_up_as_text_or_number():
     assert not ids.are_text
 
 
-def test_no_ids_know_nobody():
+def test_empty_ids():
     ids = Ids(pl.Series([], dtype=pl.String))
     assert ids.encode(["a"]).tolist() == [-1]
     assert ids.closest("a") == []
 
 
-def test_closest_ids_are_offered_also_in_a_large_table():
+def test_closest_ids_in_a_large_table():
     ids, _ = number(pl.Series([f"user-{n}" for n in range(6_000)]))
     assert "user-4711" in ids.closest("user-47111")
     assert ids.closest("user-5999x")[0] == "user-5999"
@@ -81,7 +81,7 @@ def test_closest_ids_are_offered_also_in_a_large_table():
 
 
 @pytest.mark.parametrize("known", [["x" * 10, *(f"x{n}" for n in range(4_000))], range(4_000)])
-def test_what_a_suggestion_costs_is_bounded(known, monkeypatch):
+def test_cost_of_suggestions_is_bounded(known, monkeypatch):
     compared = []
 
     def compare(wanted, others, **options):
@@ -103,13 +103,13 @@ def test_what_a_suggestion_costs_is_bounded(known, monkeypatch):
         (pl.Series("user", [1.5]), "got a column of Float64"),
     ],
 )
-def test_what_cannot_be_an_id_is_refused(column, message):
+def test_bad_ids_are_refused(column, message):
     with pytest.raises(DataError, match=message):
         number(column)
 
 
 @pytest.mark.parametrize("prepared", [False, True])
-def test_few_among_many_are_found_as_all_are(prepared):
+def test_single_lookups_agree_with_bulk_lookups(prepared):
     known = sorted({f"{chr(0x40 + n % 200)}{n}" for n in range(500)})
     ids = Ids(pl.Series(known).sort())
     if prepared:

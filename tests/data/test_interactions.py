@@ -56,7 +56,7 @@ def slow_core(rows, k):
 
 
 @given(pairs, st.integers(0, 4))
-def test_core_equals_the_slow_loop(rows, k):
+def test_core_equals_the_slow_reference(rows, k):
     core = build(rows, times=list(range(len(rows)))).core(k)
     assert pairs_of(core) == slow_core(rows, k)
     assert core.num_users == len({u for u, _ in pairs_of(core)})
@@ -72,12 +72,12 @@ def test_fingerprint_ignores_the_order_and_repetition_of_rows(rows, random):
 
 
 @given(pairs, pairs)
-def test_fingerprint_tells_different_data_apart(one, other):
+def test_fingerprint_differs_for_different_data(one, other):
     same = build(one).fingerprint == build(other).fingerprint
     assert same == (set(one) == set(other))
 
 
-def test_fingerprint_is_not_fooled_by_where_ids_end():
+def test_fingerprint_depends_on_where_ids_end():
     one = Interactions.from_arrays(["ab", "c"], ["x", "x"])
     other = Interactions.from_arrays(["a", "bc"], ["x", "x"])
     assert one.fingerprint != other.fingerprint
@@ -85,7 +85,7 @@ def test_fingerprint_is_not_fooled_by_where_ids_end():
 
 
 @given(pairs, st.data())
-def test_subset_and_rest_unite_to_the_whole(rows, data):
+def test_union_of_a_subset_and_the_rest_is_the_whole(rows, data):
     whole = build(rows, times=list(range(len(rows))))
     flags = st.lists(st.booleans(), min_size=len(whole), max_size=len(whole))
     keep = np.array(data.draw(flags), dtype=bool)
@@ -95,7 +95,7 @@ def test_subset_and_rest_unite_to_the_whole(rows, data):
 
 
 @pytest.mark.parametrize("highest", [100, 2**62], ids=["packed", "wide"])
-def test_sorting_keeps_the_first_of_equals_first(highest):
+def test_sorting_is_stable(highest):
     keys, order = _sorted_with_order(np.array([7, 3, 7, 0]), highest)
     assert keys.tolist() == [0, 3, 7, 7]
     assert order.tolist() == [3, 1, 0, 2]
@@ -110,6 +110,6 @@ def test_sorting_keeps_the_first_of_equals_first(highest):
         ((["a", None], ["x", "y"]), "row 1: got no user id"),
     ],
 )
-def test_arrays_that_do_not_fit_are_refused(arrays, message):
+def test_bad_arrays_are_refused(arrays, message):
     with pytest.raises(DataError, match=message):
         Interactions.from_arrays(*arrays)

@@ -1,4 +1,4 @@
-"""Batches hold every pair once; draws are of unseen items, each equally likely."""
+"""Negative items are drawn uniformly from the items that a user does not have."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ def draws(matrix, users, count, seed=0):
 @pytest.mark.parametrize("density", [0.05, 0.5, 0.95])
 def test_every_unseen_item_is_drawn_and_no_other(density, rng):
     matrix = rng.random((7, 23)) < density
-    matrix[:, 5] = False  # everybody has something left
+    matrix[:, 5] = False  # every user has an unseen item
     found = draws(matrix, list(range(7)), 5000)
     for user in range(7):
         assert sorted(set(found[user].tolist())) == np.flatnonzero(~matrix[user]).tolist()

@@ -33,7 +33,7 @@ def parts_of(split: Split) -> list[Interactions]:
 
 
 @given(seed=st.integers(0, 10_000), kind=st.sampled_from(KINDS))
-def test_disjoint_complete_reproducible_and_train_keeps_everyone(seed: int, kind: str) -> None:
+def test_parts_are_disjoint_complete_and_reproducible(seed: int, kind: str) -> None:
     dataset = random_dataset(seed)
     options = SplitConfig(kind=kind)  # type: ignore[arg-type]
     first, again = (split_dataset(dataset, options, np.random.default_rng(seed)) for _ in range(2))
@@ -46,13 +46,13 @@ def test_disjoint_complete_reproducible_and_train_keeps_everyone(seed: int, kind
     assert len(first.test) > 0
 
 
-def test_another_seed_another_split() -> None:
+def test_another_seed_gives_another_split() -> None:
     dataset = random_dataset(0)
     one, two = (split_dataset(dataset, SplitConfig(), np.random.default_rng(s)) for s in (0, 1))
     assert keys(one.test) != keys(two.test)
 
 
-def test_times_and_weights_travel_with_their_pairs() -> None:
+def test_pairs_keep_their_times_and_weights() -> None:
     dataset = random_dataset(1)
     whole = dataset.interactions
     assert whole.times is not None
@@ -97,7 +97,7 @@ def test_ratio_picks_every_item_equally_often() -> None:
     for seed in range(2_000):
         split = split_dataset(pairs, SplitConfig(), np.random.default_rng(seed))
         chosen[split.test.indices] += 1
-    # 200 expected, standard deviation 13.4: four of them either way.
+    # 200 expected; the bounds are four standard deviations of 13.4.
     assert chosen.min() > 146
     assert chosen.max() < 254
 
@@ -125,7 +125,7 @@ def test_time_cuts_at_one_moment_for_all() -> None:
     assert split.train.times is not None
     assert split.valid.times.max() < split.test.times.min()
     late = split.train.times >= split.valid.times.min()
-    # Only a user who has nothing earlier may keep a late pair, and just one.
+    # Only users without earlier pairs keep a late pair, and only one.
     assert np.bincount(split.train.rows[late], minlength=30).max() <= 1
     assert (np.diff(split.train.indptr)[split.train.rows[late]] == 1).all()
 
@@ -157,7 +157,7 @@ def test_given_parts_and_validation_from_train() -> None:
     assert keys(again.valid) == keys(split.valid)
 
 
-def test_what_cannot_be_split() -> None:
+def test_errors_of_splits() -> None:
     timeless = Dataset("plain", Interactions.from_arrays([1, 1, 2], [1, 2, 1]))
     rng = np.random.default_rng(0)
     for kind in ("last", "time"):
