@@ -98,7 +98,7 @@ _LIGHTGCN_DATA = "gusye1234/LightGCN-PyTorch/master/data"
 
 CATALOG: Mapping[str, CatalogEntry] = {
     "demo": CatalogEntry(
-        title="Built-in demo: invented people with ten tastes, named items",
+        title="Built-in demo: generated users with ten tastes, named items",
         num_users=800,
         num_items=400,
         num_interactions=12_260,

@@ -20,8 +20,8 @@ from mgformer.errors import DataError
 ExternalId = str | int
 MAX_INTEGER = 2**63 - 1
 FEW = 16
-"""Fewer ids than one in this many known ones are looked up one by one: a request for one user must
-not take as long as one for all users."""
+"""Ids are looked up one by one if more than this many ids are known for each of them: a request for
+one user must not take as long as a request for all users."""
 NEIGHBORS = 100
 """Number of ids before and after an unknown id that are compared with it."""
 LONGEST = 64
@@ -149,7 +149,7 @@ def _group_equal(
     """Return a group number per row, equal for equal hashes, and one row of each group.
 
     A hash table of 2^bits slots is filled with array operations. The last row that writes to a slot
-    owns it. Rows with other hashes in that slot are mixed and go to the next round.
+    owns it. Rows with another hash in that slot go to the next round, with their hashes mixed.
     """
     groups = np.empty(len(hashes), dtype=np.int32)
     examples = [np.empty(0, dtype=np.int64)]

@@ -22,7 +22,10 @@ _NAME_COLUMNS = ("name", "title", "item_name", "movie_title", "product_name", "p
 
 
 def read_item_names(path: Path, items: Ids, sep: str | None = None) -> pl.Series:
-    """Return the name of each item, null if the file has none; the separator is guessed."""
+    """Return the name of each item, null if the file has none.
+
+    Without `sep`, the separator is guessed and fields may be quoted.
+    """
     header, rows = _read_rows(path, sep)
     item, name = _find_columns(header, path)
     known = [row for row in rows if len(row) > max(item, name) and row[item] is not None]
@@ -49,8 +52,10 @@ def _read_rows(path: Path, sep: str | None) -> tuple[Sequence[str] | None, Seque
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
         text = data.decode("latin-1")
+    quoted = sep is None
     data, sep = one_character(text.encode(), sep or guess_separator(text[:65536], path) or ",")
-    rows = [row for _, row in split_rows(io.StringIO(data.decode(), newline="\n"), sep, path)]
+    lines = io.StringIO(data.decode(), newline="\n")
+    rows = [row for _, row in split_rows(lines, sep, path, quoted)]
     if not rows or len(rows[0]) < 2:
         raise DataError(
             f"{path}:1: got fewer than two columns, expected item ids and names; "

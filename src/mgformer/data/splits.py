@@ -146,8 +146,8 @@ def _users(pairs: Interactions, options: SplitConfig, rng: np.random.Generator) 
 
 
 def _given(parts: Mapping[str, Interactions], valid: float, rng: np.random.Generator) -> Split:
-    train, test = parts["train"], parts.get("test")
-    test = train.subset(np.zeros(len(train), dtype=bool)) if test is None else test
+    train = parts["train"]
+    test = parts.get("test", train.no_pairs())
     if "valid" in parts:
         return Split("given", train, parts["valid"], test)
     labels = _ratio(train, valid, 0.0, rng)

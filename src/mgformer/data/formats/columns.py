@@ -19,7 +19,7 @@ log = logging.getLogger("mgformer")
 
 Role = Literal["user", "item", "time", "rating", "weight"]
 Place = Callable[[int], str]
-"""Turns a row number into the place that an error names, such as "ratings.csv:7"."""
+"""Turns the position of a row into the place that an error names, such as "ratings.csv:7"."""
 
 # If a table has several known names of one role, the name listed first wins.
 _NAMES: dict[Role, str] = {
@@ -117,7 +117,7 @@ def check_columns(
 def with_integer_ids(frame: pl.DataFrame, path: Path) -> pl.DataFrame:
     """Convert each column of text ids to integers if all of its values are integers."""
     for role in ("user", "item"):
-        # Text ids usually show in the first rows, which saves looking at the others.
+        # Usually the first rows show that ids are text; then the others need no check.
         if _integers(frame[role].head(1000)).null_count():
             continue
         numbers = _integers(frame[role])
@@ -130,7 +130,10 @@ def with_integer_ids(frame: pl.DataFrame, path: Path) -> pl.DataFrame:
 
 
 def _integers(column: pl.Series) -> pl.Series:
-    """Return text as integers, null where it is none; 007, +7 and -0 would equal other ids."""
+    """Return text as integers, null if it is not the usual form of an integer.
+
+    As integers, 007, +7 and -0 would equal other ids.
+    """
     text = pl.col(column.name)
     padded = text.str.starts_with("0") & (text != "0")
     odd = padded | text.str.starts_with("+") | text.str.starts_with("-0")
