@@ -17,7 +17,7 @@ import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from mgformer.data.entries import entry
 from mgformer.data.home import data_home, is_present, local_form
@@ -137,6 +137,13 @@ def extract_members(archive: Path, targets: Mapping[str, Path]) -> None:
         ) from None
 
 
+class _RefuseFtp(urllib.request.FTPHandler):
+    """Refuses a redirect from HTTP to FTP."""
+
+    def ftp_open(self, req: urllib.request.Request) -> NoReturn:
+        raise urllib.error.URLError("the server redirected to FTP")
+
+
 def _transfer(url: str, target: Path, part: Path) -> None:
     """Complete `part`, or raise _Interrupted and keep the bytes received so far."""
     note = _read_note(url, part)
@@ -147,9 +154,8 @@ def _transfer(url: str, target: Path, part: Path) -> None:
     if note and offset:
         headers |= {"Range": f"bytes={offset}-", "If-Range": note["validator"]}
     with _network(url, target, part):
-        response = urllib.request.urlopen(
-            urllib.request.Request(url, headers=headers), timeout=TIMEOUT
-        )
+        opener = urllib.request.build_opener(_RefuseFtp)
+        response = opener.open(urllib.request.Request(url, headers=headers), timeout=TIMEOUT)
     with response:
         start, length = _extent(response)
         if start == 0 or start != offset:
