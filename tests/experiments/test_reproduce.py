@@ -1,13 +1,16 @@
 import json
 import xml.etree.ElementTree as ET
 
+import polars as pl
 import pytest
 
 from mgformer.errors import ConfigError, DataError
-from mgformer.experiments import paper
-from mgformer.experiments.presets import preset
-from mgformer.experiments.reproduce import plan, write
-from mgformer.experiments.reproduce.chart import bar_chart
+from mgformer.experiments import paper, paper_rows
+from mgformer.experiments.chart import bar_chart, group_chart
+from mgformer.experiments.paper_rows import preset
+from mgformer.experiments.reproduce import provenance
+from mgformer.experiments.summary import summarize
+from mgformer.experiments.tables import group_table, quality_table
 from mgformer.experiments.variants import AS_IT_IS, KERNEL, VARIANTS
 from mgformer.ranking.significance import paired_test
 from mgformer.runs.config import build_config
@@ -16,7 +19,7 @@ from tests.command import mgformer
 
 @pytest.mark.parametrize("dataset", ["amazon-beauty", "yelp2018", "alibaba", "gowalla"])
 def test_every_row_is_a_run_with_the_paper_split(dataset):
-    rows = [*plan.table2_rows(dataset), *plan.table3_rows(dataset)]
+    rows = [*paper_rows.table2_rows(dataset), *paper_rows.table3_rows(dataset)]
     for row in rows:
         config = build_config({**row.raw, "seed": 3}, row.name)
         assert config.dataset == dataset
@@ -29,41 +32,41 @@ def test_every_row_is_a_run_with_the_paper_split(dataset):
 
 def test_the_paper_has_a_row_for_each_of_its_figures():
     for dataset, stated in paper.TABLE2.items():
-        rows = {row.name: row for row in plan.table2_rows(dataset)}
+        rows = {row.name: row for row in paper_rows.table2_rows(dataset)}
         assert {name: rows[name].paper for name in stated} == stated
-    rows = {row.name: row for row in plan.table3_rows("amazon-beauty")}
+    rows = {row.name: row for row in paper_rows.table3_rows("amazon-beauty")}
     assert {name: rows[name].paper for name in paper.TABLE3} == paper.TABLE3
-    assert all(row.paper is None for row in plan.table3_rows("gowalla"))
+    assert all(row.paper is None for row in paper_rows.table3_rows("gowalla"))
 
 
 def test_options_are_those_of_a_preset_with_the_paper_split():
-    beauty = plan.with_paper_split("amazon-beauty", "directau")
+    beauty = paper_rows.with_paper_split("amazon-beauty", "directau")
     # The preset of gowalla is for another split, and Alibaba has none.
     assert preset("gowalla", "directau")["model"] != beauty["model"]
     assert preset("alibaba", "directau") is None
     for dataset in ("gowalla", "alibaba"):
-        lent = plan.with_paper_split(dataset, "directau")
+        lent = paper_rows.with_paper_split(dataset, "directau")
         assert (lent["model"], lent["train"]) == (beauty["model"], beauty["train"])
-    own = plan.with_paper_split("yelp2018", "mgformer")
+    own = paper_rows.with_paper_split("yelp2018", "mgformer")
     assert own["train"] == preset("yelp2018", "mgformer")["train"]
     # A simple model's options were chosen on the data, if with another split.
-    own = plan.with_paper_split("gowalla", "ease")
+    own = paper_rows.with_paper_split("gowalla", "ease")
     assert (
         own["model"]
         == preset("gowalla", "ease")["model"]
         != preset("amazon-beauty", "ease")["model"]
     )
-    assert own["split"] == plan.PAPER_SPLIT
+    assert own["split"] == paper_rows.PAPER_SPLIT
     # What Beauty has no preset of has the dataset's own, whatever its split, or the defaults.
-    own = plan.with_paper_split("gowalla", "gfcf-paper")
+    own = paper_rows.with_paper_split("gowalla", "gfcf-paper")
     assert own["model"] == preset("gowalla", "gfcf-paper")["model"]
-    assert plan.with_paper_split("alibaba", "popularity")["model"] == {"name": "popularity"}
+    assert paper_rows.with_paper_split("alibaba", "popularity")["model"] == {"name": "popularity"}
 
 
 def test_variants_change_something_and_differ():
     made = {
         name: build_config(row.raw).to_mapping()
-        for name, row in zip(VARIANTS, plan.table3_rows("amazon-beauty"), strict=True)
+        for name, row in zip(VARIANTS, paper_rows.table3_rows("amazon-beauty"), strict=True)
     }
     assert len({json.dumps(config, sort_keys=True) for config in made.values()}) == len(made)
     assert made["kernel attention"]["model"]["key_sample"] == 1024
@@ -71,35 +74,39 @@ def test_variants_change_something_and_differ():
 
 
 def test_variants_are_tested_against_what_they_start_from(reproduced):
-    against = {row.name: row.against for row in plan.table3_rows("amazon-beauty")}
+    against = {row.name: row.against for row in paper_rows.table3_rows("amazon-beauty")}
     assert against[AS_IT_IS] == against["attention off"] == against["kernel attention"] == AS_IT_IS
     assert against["no degree mask"] == against["4,096 keys drawn"] == "kernel attention"
     _, runs, _ = reproduced
-    rows = plan.table3_rows("demo", [AS_IT_IS, "no degree mask"])
-    both = {row.name: own for row, own in zip(rows, runs.values(), strict=False)}
-    said = write.provenance(rows, both, "mgformer")
-    assert "against “as it is”, and of what starts from “kernel attention” against that" in said
+    rows = paper_rows.table3_rows("demo", [AS_IT_IS, "no degree mask"])
+    both = {row.name: own for row, own in zip(rows, summaries(runs).values(), strict=False)}
+    text = provenance(rows, both, "mgformer")
+    assert "against “as it is”, or “kernel attention” for rows that start from it" in text
 
 
 def test_rows_that_are_not_there_are_refused():
     with pytest.raises(ConfigError, match=r"no model 'gpt'; choose from: popularity"):
-        plan.table2_rows("amazon-beauty", ["gpt"])
+        paper_rows.table2_rows("amazon-beauty", ["gpt"])
     with pytest.raises(ConfigError, match="no variant 'magic'"):
-        plan.table3_rows("amazon-beauty", ["magic"])
+        paper_rows.table3_rows("amazon-beauty", ["magic"])
 
 
 @pytest.fixture(scope="module")
 def reproduced(tmp_path_factory):
     out = tmp_path_factory.mktemp("reproduced")
-    rows = plan.table2_rows("demo", ["popularity", "puresvd", "itemknn"])
-    return rows, plan.run_all(rows, [0, 1], out), out
+    rows = paper_rows.table2_rows("demo", ["popularity", "puresvd", "itemknn"])
+    return rows, paper_rows.run_all(rows, [0, 1], out), out
+
+
+def summaries(runs):
+    return {name: summarize([run.record for run in own]) for name, own in runs.items()}
 
 
 def test_runs_are_shared_and_not_repeated(reproduced):
     rows, runs, out = reproduced
     path = out / "puresvd" / "seed-1" / "record.json"
     before = path.stat().st_mtime_ns
-    again = plan.run_all(rows, [0, 1], out)
+    again = paper_rows.run_all(rows, [0, 1], out)
     assert path.stat().st_mtime_ns == before
     assert [run.record for run in again["puresvd"]] == [run.record for run in runs["puresvd"]]
     assert [run.record.seed for run in runs["itemknn"]] == [0, 1]
@@ -113,7 +120,10 @@ def test_the_table_states_means_ratios_and_p_values(reproduced):
         )
         for row in rows
     ]
-    table = write.quality_table(rows, runs)
+    tests = paper_rows.tests_of(rows, runs)
+    p_values = {name: found["ndcg@20"].p_value for name, found in tests.items()}
+    stated = {row.name: row.paper for row in rows}
+    table = quality_table(summaries(runs), stated, p_values)
     cells = {row[0]: dict(zip(table.columns, row, strict=True)) for row in table.rows}
     own = [run.record.test for run in runs["puresvd"]]
     recall, ndcg = (sum(r[f"{m}@20"] for r in own) / 2 for m in ("recall", "ndcg"))
@@ -122,35 +132,35 @@ def test_the_table_states_means_ratios_and_p_values(reproduced):
     assert cells["puresvd"]["p (NDCG@20)"] == "–"
     assert cells["popularity"]["ratio"] == "–"
     assert cells["popularity"]["seeds"] == "0, 1"
-    one = write.p_value(runs["popularity"][:1], runs["puresvd"])
+    one = paper_rows.tests_of(rows, {**runs, "popularity": runs["popularity"][:1]})
     values = [runs[name][0].per_user["ndcg@20"].to_numpy() for name in ("popularity", "puresvd")]
-    assert one == f"{paired_test(*values).p_value:.2g}"
+    assert one["popularity"]["ndcg@20"] == paired_test(*values)
 
 
 def test_groups_are_those_of_the_records(reproduced):
     _, runs, _ = reproduced
-    table = write.group_table(runs)
+    table = group_table(summaries(runs))
     groups = [run.record.groups["unpopular"]["recall@20"] for run in runs["itemknn"]]
     cells = {row[0]: row[1:] for row in table.rows}
     assert cells["itemknn"][0].startswith(f"{sum(groups) / 2:.4f}")
-    ET.fromstring(write.group_chart("demo", runs))
+    ET.fromstring(group_chart("demo", summaries(runs)))
 
 
 def test_runs_of_different_data_are_not_put_together(reproduced):
     rows, runs, _ = reproduced
-    run = runs["itemknn"][0]
-    other = run._replace(record={**run.record, "fingerprint": "another"})
+    found = summaries(runs)
+    found["itemknn"] = found["itemknn"].model_copy(update={"fingerprint": "another"})
     with pytest.raises(DataError, match="cannot stand in one table"):
-        write.provenance(rows, {**runs, "itemknn": [other]}, "mgformer")
+        provenance(rows, found, "mgformer")
 
 
 def test_charts_are_well_formed_and_to_scale():
-    chart = bar_chart("a < b & c", ["one", "two"], {"x": [0.5, 0.25], "<y>": [0.0, 1.0]})
+    chart = bar_chart("a < b & c", {"one": {"x": 0.5, "<y>": 0.0}, "two": {"x": 0.25, "<y>": 1.0}})
     root = ET.fromstring(chart)
     bars = [
         float(part.get("width"))
         for part in root.iter("{http://www.w3.org/2000/svg}rect")
-        if part.get("height") == "13"
+        if part.get("class") == "bar"
     ]
     assert bars[0] == pytest.approx(bars[3] / 2, abs=0.1)
     assert bars[1] == 0
@@ -167,6 +177,10 @@ def test_reproduce_writes_a_table_and_a_chart(tmp_path):
     assert "mgformer reproduce table2 --dataset demo" in text
     assert answer["runs"]["puresvd"][0]["fingerprint"] in text
     ET.fromstring((tmp_path / "demo" / "table2.svg").read_text())
+    lines = pl.read_csv(tmp_path / "demo" / "table2.csv")
+    assert lines["name"].to_list() == ["popularity", "puresvd"]
+    assert lines["test ndcg@20"][1] == answer["runs"]["puresvd"][0]["test"]["ndcg@20"]
+    assert r"\begin{tabular}" in (tmp_path / "demo" / "table2.tex").read_text()
 
 
 def test_what_cannot_be_reproduced_is_said(tmp_path):
@@ -177,3 +191,11 @@ def test_what_cannot_be_reproduced_is_said(tmp_path):
     assert done.returncode == 2
     assert "add it to --only" in done.stderr
     assert AS_IT_IS in VARIANTS
+
+
+def test_names_of_folders_are_safe():
+    assert paper_rows.folder_name("package.module:Class") == "package.module-Class"
+    assert paper_rows.folder_name("ease-strong") == "ease-strong"
+    folders = {row.name: row.folder for row in paper_rows.table3_rows("amazon-beauty")}
+    assert folders["scores: cosine × deg^γ"] == "mgformer-scores-cosine-deg"
+    assert folders["4,096 keys drawn"] == "mgformer-4-096-keys-drawn"

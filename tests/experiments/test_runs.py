@@ -8,7 +8,7 @@ import pytest
 from mgformer.data.catalog import open_dataset
 from mgformer.errors import BundleError, ConfigError
 from mgformer.runs.config import RunConfig, build_config
-from mgformer.runs.folder import Run, ensure_run, find
+from mgformer.runs.folder import Run, ensure_run, find_run
 from mgformer.runs.train import train
 
 
@@ -32,7 +32,7 @@ def test_a_run_is_what_training_gives_and_is_not_repeated(run: Run, table: Path)
     before = {path: path.stat().st_mtime_ns for path in run.folder.iterdir()}
     assert ensure_run(described(table, dim=8), run.folder) == run
     assert {path: path.stat().st_mtime_ns for path in run.folder.iterdir()} == before
-    assert find(run.folder / "elsewhere") is None
+    assert find_run(run.folder / "elsewhere") is None
 
 
 def test_times_are_those_of_the_log(run: Run) -> None:
@@ -63,18 +63,18 @@ def test_a_model_without_epochs_has_one_time(table: Path, tmp_path: Path) -> Non
 
 
 def test_another_run_is_not_taken_for_this_one(run: Run, table: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"has model\.dim = 8, wanted is 16; delete it"):
+    with pytest.raises(ConfigError, match=r"has model\.dim = 8, expected 16; delete it"):
         ensure_run(described(table, dim=16), run.folder)
     other = tmp_path / "other.csv"
     other.write_text(table.read_text() + "u0,i59\n")
-    with pytest.raises(ConfigError, match="made of other data"):
+    with pytest.raises(ConfigError, match="trained on other data"):
         ensure_run(described(table, dim=8), run.folder, open_dataset(str(other)))
 
 
 def test_an_option_that_was_not_set_is_another(table: Path, tmp_path: Path) -> None:
     small = {"dim": 8, "num_negatives": 5}
     ensure_run(described(table, "ultragcn", **small), tmp_path / "run")
-    with pytest.raises(ConfigError, match=r"negative_weight = None, wanted is 3\.0"):
+    with pytest.raises(ConfigError, match=r"negative_weight = None, expected 3\.0"):
         ensure_run(described(table, "ultragcn", **small, negative_weight=3), tmp_path / "run")
 
 

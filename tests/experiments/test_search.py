@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from mgformer.errors import ConfigError
-from mgformer.experiments.search import FIRST_JUDGED, NEVER_PRUNED, GivenUp, propose, space_of
+from mgformer.experiments.search import FIRST_JUDGED, NEVER_PRUNED, Pruned, propose, search_space
 from mgformer.experiments.trials import Trial
 from mgformer.models.space import Choice, Float, Int
 from mgformer.runs.config import build_config
@@ -52,7 +52,7 @@ def test_what_does_worse_than_most_is_given_up() -> None:
     attempt = propose(SPACE, {}, 0, past)
     for epoch in range(1, FIRST_JUDGED):
         attempt.report(epoch, 0.0)
-    with pytest.raises(GivenUp):
+    with pytest.raises(Pruned):
         attempt.report(FIRST_JUDGED, 0.01)
     fine = propose(SPACE, {}, 0, past)
     for epoch in range(1, 20):
@@ -64,15 +64,15 @@ def test_what_does_worse_than_most_is_given_up() -> None:
 
 def test_what_is_looked_for() -> None:
     run = build_config({"model": {"name": "lightgcn"}})
-    assert set(space_of(run)) == {
+    assert set(search_space(run)) == {
         "model.dim", "model.num_layers", "model.l2", "train.lr", "train.batch_size",
     }  # fmt: skip
-    assert "model.dim" not in space_of(run, {"model.dim", "split.kind"})
+    assert "model.dim" not in search_space(run, {"model.dim", "split.kind"})
     free = build_config({"model": {"name": "directau", "encoder": "mf"}})
-    assert "train.weight_decay" in space_of(free)  # it has no penalty of its own
-    assert "model.num_layers" not in space_of(free)
-    assert set(space_of(build_config({"model": {"name": "ease"}}))) == {"model.l2"}
-    assert not space_of(build_config({"model": {"name": "popularity"}}))
+    assert "train.weight_decay" in search_space(free)  # it has no penalty of its own
+    assert "model.num_layers" not in search_space(free)
+    assert set(search_space(build_config({"model": {"name": "ease"}}))) == {"model.l2"}
+    assert not search_space(build_config({"model": {"name": "popularity"}}))
 
 
 def test_without_optuna_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

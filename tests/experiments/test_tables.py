@@ -4,7 +4,8 @@ import pytest
 from scipy import stats
 
 from mgformer.errors import DataError
-from mgformer.experiments.tables import Table, as_json, figure, paired_tests
+from mgformer.experiments.summary import figure
+from mgformer.experiments.tables import Table, paired_tests, significance_json
 
 
 def users(values: list[float], names: str = "abcd") -> pl.DataFrame:
@@ -14,13 +15,19 @@ def users(values: list[float], names: str = "abcd") -> pl.DataFrame:
 
 
 def test_a_figure_has_a_deviation_where_there_are_several() -> None:
-    assert figure([0.12345]) == "0.1235"
-    assert figure([0.1, 0.2, 0.3]) == "0.2000 ± 0.1000"  # of a sample: n − 1
-    assert figure([1.0, 2.0], digits=1) == "1.5 ± 0.7"
+    assert str(figure([0.12345])) == "0.1235"
+    assert str(figure([0.1, 0.2, 0.3])) == "0.2000 ± 0.1000"  # of a sample: n − 1
 
 
 def test_markdown() -> None:
     assert Table(["a", "b"], [["x", "1"]]).markdown() == "| a | b |\n| --- | ---: |\n| x | 1 |\n"
+
+
+def test_latex() -> None:
+    lines = Table(["a", "b_c"], [["5 % & more", "1"]]).latex().splitlines()
+    assert lines[0] == r"\begin{tabular}{lr}"
+    assert lines[2] == r"a & b\_c \\"
+    assert lines[4] == r"5 \% \& more & 1 \\"
 
 
 def test_tests_are_those_of_scipy() -> None:
@@ -30,8 +37,8 @@ def test_tests_are_those_of_scipy() -> None:
     assert found["ndcg@20"].p_value == pytest.approx(expected.pvalue)
     assert found["ndcg@20"].difference == pytest.approx(np.mean(ours) - np.mean(theirs))
     assert found["recall@20"].difference == pytest.approx(found["ndcg@20"].difference / 2)
-    assert as_json(found)["users"] == 4
-    assert as_json(found)["metrics"]["ndcg@20"]["p_value"] == found["ndcg@20"].p_value
+    assert significance_json(found)["users"] == 4
+    assert significance_json(found)["metrics"]["ndcg@20"]["p_value"] == found["ndcg@20"].p_value
 
 
 def test_a_user_counts_once_whatever_the_number_of_seeds() -> None:

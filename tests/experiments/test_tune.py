@@ -51,7 +51,7 @@ def test_what_it_writes_is_a_run_with_the_figures_it_names(table: Path, tmp_path
     text = (tmp_path / BEST).read_text()
     assert build_config(read_config(tmp_path / BEST)) == tuned.config
     assert f"# Data: tastes, {tuned.fingerprint}." in text
-    assert "# Trials: 4 trials, 0 given up, 0 failed; seed 3; test was not looked at." in text
+    assert "# Trials: 4 trials, 0 pruned, 0 failed; seed 3; the test part was not used." in text
     assert f"# Validation NDCG@20: {tuned.best.value:.4f} in trial {tuned.ranked[0]}" in text
     arguments = ["train", "--config", tmp_path / BEST, "--out", tmp_path / "run", "--json"]
     record = json.loads(succeed(*arguments))
@@ -119,8 +119,8 @@ def test_tuning_never_looks_at_test(
 def test_a_trial_that_lags_behind_is_given_up(table: Path, tmp_path: Path) -> None:
     training = {"epochs": 5, "patience": 5, "batch_size": 256, "lr": 0.01}
     config = described(table, "directau", options={"dim": 8}, train=training)
-    held = {"model.dim", "model.num_layers", "train.batch_size", "train.weight_decay"}
-    tuned = tune(config, tmp_path, 8, held=held)
+    fixed = {"model.dim", "model.num_layers", "train.batch_size", "train.weight_decay"}
+    tuned = tune(config, tmp_path, 8, fixed=fixed)
     states = [trial.state for trial in tuned.trials]
     assert "pruned" in states
     assert "pruned" not in states[:4]
@@ -129,15 +129,15 @@ def test_a_trial_that_lags_behind_is_given_up(table: Path, tmp_path: Path) -> No
         assert (len(trial.curve) == 5) == whole
         assert bool(trial.valid) == whole
         assert set(trial.options) == {"model.uniformity_weight", "train.lr"}
-    assert f"{states.count('pruned')} given up" in tuned.counts()
+    assert f"{states.count('pruned')} pruned" in tuned.counts()
 
 
 def test_a_trial_that_fails_is_one_of_the_trials(table: Path, tmp_path: Path) -> None:
     # 192 features are a multiple of the 64 + 32 channels that are given, but not of all others.
     options = {"attention": "kernel", "num_features": 192, "rank": 32, "dim": 64, "num_heads": 1}
     config = described(table, "mgformer", options=options, train={"epochs": 1})
-    held = {"train.batch_size", "train.lr", "train.weight_decay"}
-    tuned = tune(config, tmp_path, 8, held=held)
+    fixed = {"train.batch_size", "train.lr", "train.weight_decay"}
+    tuned = tune(config, tmp_path, 8, fixed=fixed)
     failed = [trial for trial in tuned.trials if trial.state == "failed"]
     assert failed
     assert all("num_features must be a multiple" in (trial.error or "") for trial in failed)
@@ -169,7 +169,7 @@ def test_what_is_set_is_held(table: Path, tmp_path: Path) -> None:
     )
     assert "test" not in result
     free = described(table, "itemknn", options={"weighting": "bm25", "shrink": 5})
-    with pytest.raises(ConfigError, match=r"was made with \['model.shrink', 'model.weighting'\]"):
+    with pytest.raises(ConfigError, match=r"have \['model.shrink', 'model.weighting'\] fixed"):
         tune(free, tmp_path, 4)
 
 
@@ -188,26 +188,26 @@ def test_no_trial_is_begun_after_the_time_is_up(table: Path, tmp_path: Path) -> 
 
 def test_other_options_or_data_are_refused(table: Path, tmp_path: Path) -> None:
     tune(described(table), tmp_path / "t", 1)
-    with pytest.raises(ConfigError, match=r"has model\.l2 = 250\.0, wanted is 3\.0; delete it"):
+    with pytest.raises(ConfigError, match=r"has model\.l2 = 250\.0, expected 3\.0; delete it"):
         tune(described(table, options={"l2": 3}), tmp_path / "t", 2)
     other = tmp_path / "tastes.csv"
     other.write_text(table.read_text() + "u0,i59\n")
     config = described(table)
-    with pytest.raises(ConfigError, match="made of other data"):
+    with pytest.raises(ConfigError, match="trained on other data"):
         tune(config, tmp_path / "t", 2, dataset=prepare(described(other)).dataset)
     trials = tmp_path / "t" / "trials.json"
     trials.write_text(trials.read_text().replace('"model.l2": 250.0', '"model.l2": 1e9'))
-    with pytest.raises(ConfigError, match="looked elsewhere"):
+    with pytest.raises(ConfigError, match="outside the search space"):
         tune(config, tmp_path / "t", 2)
     trials.write_text("{}")
-    with pytest.raises(BundleError, match="not the trials that were written"):
+    with pytest.raises(BundleError, match="damaged, not a list of trials"):
         tune(config, tmp_path / "t", 2)
 
 
 def test_bad_questions(table: Path, tmp_path: Path) -> None:
     for arguments, expected in {
-        ("--model", "popularity"): "popularity has no options to look for",
-        ("--model", "ease", "--set", "model.l2=3"): "all that it has are held by --set",
+        ("--model", "popularity"): "popularity has no options to tune",
+        ("--model", "ease", "--set", "model.l2=3"): "--set fixes all of them",
         ("--model", "eease"): "did you mean ease?",
         ("--trials", "0"): "--trials must be at least 1, got 0",
         ("--timeout", "0"): "--timeout must be above 0, got 0",

@@ -17,8 +17,7 @@ from mgformer.experiments.compare import (
     contestants,
     write_document,
 )
-from mgformer.experiments.tables import as_json as tests_as_json
-from mgformer.experiments.tables import comparison_table, explanation
+from mgformer.experiments.tables import comparison_table, explanation, significance_json
 from mgformer.runs.bundle_files import check_folder
 from mgformer.runs.config import DEFAULT_DATASET, named
 
@@ -64,7 +63,7 @@ def command(
     try:
         with working():
             found = compare(
-                configs, folder, num_seeds=num_seeds, trials=trials, held=named(settings)
+                configs, folder, num_seeds=num_seeds, trials=trials, fixed=named(settings)
             )
     except KeyboardInterrupt:
         fail("interrupted; the same command goes on with the runs that are left", INTERRUPTED)
@@ -80,7 +79,7 @@ def listed(found: Comparison) -> list[dict[str, Any]]:
     results = []
     for name, runs in found.runs.items():
         tests = found.tests.get(name)
-        against = {"against": {"name": found.best, **tests_as_json(tests)}} if tests else {}
+        against = {"against": {"name": found.best, **significance_json(tests)}} if tests else {}
         results += [
             {
                 "name": name,

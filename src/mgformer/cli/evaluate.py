@@ -10,8 +10,7 @@ from mgformer.cli.console import out, print_json, print_table, working
 from mgformer.cli.train import show_metrics, summary
 from mgformer.data.interactions import Interactions
 from mgformer.errors import BundleError
-from mgformer.experiments.tables import as_json as tests_as_json
-from mgformer.experiments.tables import p_shown, paired_tests
+from mgformer.experiments.tables import p_text, paired_tests, significance_json
 from mgformer.ranking.evaluation import EvaluationConfig, evaluate_part
 from mgformer.runs.bundle import Bundle
 from mgformer.runs.bundle_files import load_bundle
@@ -46,7 +45,7 @@ def command(
     show_metrics(record)
     if comparison:
         rows = [
-            [name, f"{c['difference']:+.4f}", p_shown(c["p_value"])]
+            [name, f"{c['difference']:+.4f}", p_text(c["p_value"])]
             for name, c in comparison["metrics"].items()
         ]
         print_table(["metric", "difference", "p (paired t-test)"], rows, f"against {against}")
@@ -68,7 +67,7 @@ def compare(ours: Bundle, theirs: Bundle, run: Path, against: Path) -> dict[str,
         )
     metrics = [c for c in ours.per_user.columns[1:] if c in theirs.per_user.columns]
     tests = paired_tests([ours.per_user], [theirs.per_user], metrics)
-    return {"run": str(against), **tests_as_json(tests)}
+    return {"run": str(against), **significance_json(tests)}
 
 
 def _same_pairs(ours: Interactions, theirs: Interactions) -> bool:

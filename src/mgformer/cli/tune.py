@@ -8,7 +8,7 @@ import typer
 
 from mgformer.cli.console import INTERRUPTED, fail, out, print_json, print_table, working
 from mgformer.errors import ConfigError
-from mgformer.experiments.tune import BEST, Tuned, shown, tune
+from mgformer.experiments.tune import BEST, TuningResult, option_list, tune
 from mgformer.models import BUILTIN
 from mgformer.runs.bundle_files import check_folder
 from mgformer.runs.config import (
@@ -69,7 +69,7 @@ def command(
     check_folder(folder)
     try:
         with working():
-            tuned = tune(run, folder, trials, held=named(settings), timeout=timeout)
+            tuned = tune(run, folder, trials, fixed=named(settings), timeout=timeout)
     except KeyboardInterrupt:
         fail("interrupted; the same command goes on with the trials that are left", INTERRUPTED)
     if as_json:
@@ -78,7 +78,7 @@ def command(
         show(tuned, folder)
 
 
-def summary(tuned: Tuned, folder: Path) -> dict[str, Any]:
+def summary(tuned: TuningResult, folder: Path) -> dict[str, Any]:
     """Return the machine-readable result of a tuning."""
     return {
         "model": tuned.config.model_name,
@@ -101,7 +101,7 @@ def summary(tuned: Tuned, folder: Path) -> dict[str, Any]:
     }
 
 
-def show(tuned: Tuned, folder: Path) -> None:
+def show(tuned: TuningResult, folder: Path) -> None:
     """Print the best trials, and what they changed."""
     run = tuned.config
     out.print(f"{run.model_name} on {tuned.dataset} ({tuned.fingerprint}), seed {run.seed}")
@@ -109,12 +109,11 @@ def show(tuned: Tuned, folder: Path) -> None:
     rows = []
     for number in tuned.ranked[:MOST_SHOWN]:
         trial = tuned.trials[number]
-        changes = [f"{name}={shown(value)}" for name, value in tuned.changes(trial).items()]
         figures = [f"{trial.valid[name]:.4f}" for name in ("ndcg@20", "recall@20")]
         rows.append(
             [
                 str(number),
-                " ".join(changes) or "as given",
+                option_list(tuned.changes(trial), " ") or "as given",
                 *figures,
                 str(trial.epochs or "–"),
                 f"{trial.seconds:.1f}",

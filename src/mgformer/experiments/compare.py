@@ -1,6 +1,6 @@
-"""Several models on one split, by one protocol, tuned with the same number of trials or not at all.
+"""Compare several models on one split, by one protocol, each tuned with the same number of trials.
 
-Runs are kept in FOLDER/NAME/seed-N, and are not repeated; trials in FOLDER/NAME/tune.
+Runs are stored in FOLDER/NAME/seed-N and are not repeated; trials are in FOLDER/NAME/tune.
 """
 
 import logging
@@ -11,20 +11,20 @@ from typing import Any, NamedTuple
 
 from mgformer.data.catalog import open_dataset
 from mgformer.errors import ConfigError, DataError
-from mgformer.experiments.search import import_optuna, space_of
+from mgformer.experiments.paper_rows import folder_name
+from mgformer.experiments.search import import_optuna, search_space
 from mgformer.experiments.tables import (
-    METRICS,
     Tests,
     comparison_table,
     explanation,
-    measured,
     paired_tests,
+    runs_csv,
 )
-from mgformer.experiments.tune import Tuned, shown, tune
+from mgformer.experiments.tune import TuningResult, tune
 from mgformer.files import write_text
 from mgformer.models import import_model, model_names
 from mgformer.progress import phase
-from mgformer.ranking.metrics import SELECTION_K
+from mgformer.ranking.metrics import SELECTION_K, SELECTION_METRIC
 from mgformer.runs.config import (
     RunConfig,
     build_config,
@@ -46,10 +46,10 @@ class Comparison(NamedTuple):
 
     runs: dict[str, list[Run]]
     """Name → its runs, one for each seed."""
-    tests: dict[str, Tests]
+    tests: Mapping[str, Tests]
     """Name → tests against the best, over users; the best has none."""
-    tuned: dict[str, Tuned]
-    """Name → what tuning found, for those that were tuned."""
+    tuned: dict[str, TuningResult]
+    """Name → the result of tuning, for models that were tuned."""
 
     @property
     def best(self) -> str:
@@ -66,27 +66,27 @@ def contestants(
     """Return the run of each model by name; refuse runs that could not be compared.
 
     Args:
-        models: Names of models, in any case, or TOML files of runs.
-        dataset: Stands in for that of the files.
+        models: Names of models in any case, `package.module:Class`, or TOML files of runs.
+        dataset: Used instead of the dataset of the files.
         presets: A folder of TOML files; NAME.toml has the options of NAME.
-        settings: Options for all, as in `with_settings`.
+        settings: Options for all models, as in `with_settings`.
     """
-    described: dict[str, dict[str, Any]] = {}
+    mappings: dict[str, dict[str, Any]] = {}
     for model in models:
-        name, raw = _described(model, presets)
-        if name in described:
-            raise ConfigError(f"--models: {name} is there twice; name each model once")
-        described[name] = raw
-    if not described:
+        name, raw = _name_and_mapping(model, presets)
+        if name in mappings:
+            raise ConfigError(f"--models: {name} is named twice; name each model once")
+        mappings[name] = raw
+    if not mappings:
         raise ConfigError(f"--models is empty; name some of {', '.join(sorted(model_names()))}")
-    # A model without a file has the protocol of those that have one.
-    protocol = next(filter(None, map(_shared, described.values())), {})
-    found: dict[str, RunConfig] = {}
-    for name, raw in described.items():
-        whole = raw if _shared(raw) else {**protocol, **raw}
-        found[name] = build_config(with_settings(with_choices(whole, dataset), settings), name)
-    _check_one_protocol(found)
-    return found
+    # A model without a file takes the protocol of the first file.
+    protocol = next(filter(None, map(_protocol, mappings.values())), {})
+    configs: dict[str, RunConfig] = {}
+    for name, raw in mappings.items():
+        whole = raw if _protocol(raw) else {**protocol, **raw}
+        configs[name] = build_config(with_settings(with_choices(whole, dataset), settings), name)
+    _check_one_protocol(configs)
+    return configs
 
 
 def compare(
@@ -95,16 +95,16 @@ def compare(
     *,
     num_seeds: int = 1,
     trials: int = 0,
-    held: Collection[str] = (),
+    fixed: Collection[str] = (),
 ) -> Comparison:
-    """Train what is missing of the runs, and compare them.
+    """Train the runs that are missing, and compare all of them.
 
     Args:
-        configs: Name → run, of one protocol.
-        folder: Where runs are, or are to be.
-        num_seeds: Runs of each, with seeds that follow that of the configs.
-        trials: What each is tuned with first, on the validation part of the first seed; 0: none.
-        held: Options that tuning leaves as they are, by dotted name.
+        configs: Name → run, all with one protocol.
+        folder: Where runs are stored.
+        num_seeds: Runs of each model; the first seed is that of the configs.
+        trials: Trials to tune each model with, on the validation part of the first seed.
+        fixed: Options that tuning does not change, by dotted name.
     """
     first = next(iter(configs.values()))
     if trials:
@@ -114,47 +114,49 @@ def compare(
     for pairs, part in ((split.valid, "valid"), (split.test, "test")):
         if not len(pairs):
             raise DataError(
-                f"{dataset.name}: has no {part} part, and comparing takes one; set split.{part}"
-                " above 0"
+                f"{dataset.name}: the {part} part is empty, and a comparison needs one; set"
+                f" split.{part} above 0"
             )
     runs: dict[str, list[Run]] = {name: [] for name in configs}
-    tuned: dict[str, Tuned] = {}
+    tuned: dict[str, TuningResult] = {}
     with phase("runs", len(configs) * num_seeds) as advance:
         for name, config in configs.items():
-            if trials and space_of(config, held):
-                tuned[name] = tune(
-                    config, folder / name / "tune", trials, held=held, dataset=dataset
-                )
-                if len(tuned[name].trials) > trials:
+            place = folder / folder_name(name)
+            if trials and search_space(config, fixed):
+                tuned[name] = tune(config, place / "tune", trials, fixed=fixed, dataset=dataset)
+                found = len(tuned[name].trials)
+                if found > trials:
                     raise ConfigError(
-                        f"{folder / name}: has {len(tuned[name].trials)} trials, and all models"
-                        f" are to have {trials}; give --tune {len(tuned[name].trials)}, or choose"
-                        " another --out"
+                        f"{place}: has {found} trials, but every model gets {trials}; give --tune"
+                        f" {found}, or choose another --out"
                     )
                 config = tuned[name].config
             for seed in range(config.seed, config.seed + num_seeds):
-                place = folder / name / f"seed-{seed}"
-                if find_run(place) is None:
+                if find_run(place / f"seed-{seed}") is None:
                     log.info("training %s, seed %d", name, seed)
                 run = config.model_copy(update={"seed": seed})
-                runs[name].append(ensure_run(run, place, dataset))
+                runs[name].append(ensure_run(run, place / f"seed-{seed}", dataset))
                 advance(1)
-    done = best_first(runs)
-    return Comparison(done, _against_first(done), tuned)
+    runs = best_first(runs)
+    (_, best), *others = runs.items()
+    figures = [run.per_user for run in best]
+    tests = {name: paired_tests([run.per_user for run in own], figures) for name, own in others}
+    return Comparison(runs, tests, tuned)
 
 
 def best_first(runs: Mapping[str, Sequence[Run]]) -> dict[str, list[Run]]:
     """Return runs by name in the order of their validation NDCG@20, the best first."""
 
     def value(name: str) -> float:
-        return statistics.fmean(measured(runs[name], "valid", METRICS[-1]))
+        return statistics.fmean(run.record.valid[SELECTION_METRIC] for run in runs[name])
 
     return {name: list(runs[name]) for name in sorted(runs, key=value, reverse=True)}
 
 
 def write_document(comparison: Comparison, folder: Path, command: str) -> None:
-    """Write the comparison as Markdown, with what it takes to make it again."""
+    """Write the table as Markdown and LaTeX, and every run as a line of CSV."""
     runs, tests = comparison.runs, comparison.tests
+    table = comparison_table(runs, tests)
     records = [run.record for own in runs.values() for run in own]
     seeds = sorted({record.seed for record in records})
     commits = sorted({record.commit or f"mgformer {record.library}" for record in records})
@@ -163,21 +165,24 @@ def write_document(comparison: Comparison, folder: Path, command: str) -> None:
         "",
         f"Generated by `{command}`.",
         "",
-        comparison_table(runs, tests).markdown(),
+        table.markdown(),
         explanation(comparison.best, len(seeds), tests),
         "",
         f"- data: {records[0].fingerprint}",
         f"- protocol: {records[0].protocol}",
         f"- seeds: {', '.join(map(str, seeds))}",
         f"- code: {', '.join(commits)}",
-        *(f"- {name}: {_told(found)}" for name, found in comparison.tuned.items()),
+        *(f"- {name}: {result.describe_best()}" for name, result in comparison.tuned.items()),
         "",
     ]
     folder.mkdir(parents=True, exist_ok=True)
-    write_text(folder / DOCUMENT, "\n".join(lines))
+    document = folder / DOCUMENT
+    write_text(document, "\n".join(lines))
+    write_text(document.with_suffix(".tex"), table.latex())
+    write_text(document.with_suffix(".csv"), runs_csv(runs))
 
 
-def _described(model: str, presets: Path | None) -> tuple[str, dict[str, Any]]:
+def _name_and_mapping(model: str, presets: Path | None) -> tuple[str, dict[str, Any]]:
     """Return the name of a contestant and its run as a nested mapping."""
     if model.endswith(".toml"):
         path = Path(model)
@@ -190,38 +195,27 @@ def _described(model: str, presets: Path | None) -> tuple[str, dict[str, Any]]:
     except ConfigError as error:
         raise ConfigError(f"--models: {error}, or a TOML file") from None
     if presets is not None:
-        log.info("%s: no %s.toml in %s; it has its defaults", name, name, presets)
+        log.info("%s: %s has no %s.toml; using the default options", name, presets, name)
     return name, {"model": {"name": name}}
 
 
-def _shared(described: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: described[name] for name in SHARED if name in described}
+def _protocol(mapping: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: mapping[name] for name in SHARED if name in mapping}
 
 
 def _check_one_protocol(configs: Mapping[str, RunConfig]) -> None:
     """Refuse runs that differ in anything but model, training and scores."""
     (first, config), *others = configs.items()
-    expected = _shared(config.to_mapping())
+    expected = _protocol(config.to_mapping())
     for name, other in others:
-        for option, (one, two) in different_options(expected, _shared(other.to_mapping())).items():
+        differences = different_options(expected, _protocol(other.to_mapping()))
+        for option, (one, two) in differences.items():
             raise ConfigError(
                 f"{option} is {one!r} for {first} and {two!r} for {name}; a comparison needs one"
                 " protocol: set it for all with --set"
             )
     if SELECTION_K not in config.evaluation.ks:
         raise ConfigError(
-            f"evaluation.ks is {list(config.evaluation.ks)}; comparing takes a cut-off of"
+            f"evaluation.ks is {list(config.evaluation.ks)}; a comparison needs the cut-off"
             f" {SELECTION_K}, as in --set evaluation.ks=[{SELECTION_K}]"
         )
-
-
-def _against_first(runs: Mapping[str, Sequence[Run]]) -> dict[str, Tests]:
-    (_, best), *others = runs.items()
-    figures = [run.per_user for run in best]
-    return {name: paired_tests([run.per_user for run in own], figures) for name, own in others}
-
-
-def _told(tuned: Tuned) -> str:
-    changes = tuned.changes(tuned.best)
-    options = ", ".join(f"{name} = {shown(value)}" for name, value in changes.items())
-    return f"{tuned.counts()}; {options or 'the options given'}"

@@ -1,7 +1,7 @@
-"""What to try next, and when to give up on it: optuna, behind two functions.
+"""Propose the next trial and prune bad ones: optuna, behind two functions.
 
-A proposal depends on the trials before it and the seed, and on nothing else: a tuning that goes on
-after it was killed makes the trials that it would have made.
+A proposal depends only on the earlier trials and the seed, so a tuning that was killed and resumed
+makes the same trials as one that was not.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     import optuna
 
 RANDOM_TRIALS = 10
-"""Trials that are drawn at random before the search goes by what they gave."""
+"""Trials that are drawn at random before the search learns from results."""
 NEVER_PRUNED = 4
-"""Trials that are complete before one is compared with them and given up."""
+"""Complete trials that pruning needs to compare with."""
 FIRST_JUDGED = 3
-"""The first epoch at which one may be given up: a low learning rate begins slowly."""
+"""The first epoch at which a trial may be pruned: a low learning rate starts slowly."""
 
 
-class GivenUp(Exception):
-    """The trial does worse than most did at this epoch."""
+class Pruned(Exception):
+    """The trial is worse than the median of earlier trials at this epoch."""
 
 
 class Attempt:
@@ -39,35 +39,37 @@ class Attempt:
         self._trial = trial
 
     def report(self, epoch: int, value: float) -> None:
-        """Say how it does; raises `GivenUp` where that is below the median of the trials before."""
+        """Report a validation figure; raises `Pruned` if it is below the median at this epoch."""
         self._trial.report(value, epoch)
         if self._trial.should_prune():
-            raise GivenUp
+            raise Pruned
 
 
-def space_of(config: RunConfig, held: Collection[str] = ()) -> dict[str, Dimension]:
-    """Return what is looked for in tuning a run, by dotted name, without what is `held`."""
+def search_space(config: RunConfig, fixed: Collection[str] = ()) -> dict[str, Dimension]:
+    """Return the options that tuning changes, by dotted name, without those in `fixed`."""
     model = config.model_class
     found = {f"model.{n}": d for n, d in searched(model.space, config.model.model_dump()).items()}
     if config.trainable:
         training = searched(SPACE, config.train.model_dump())
-        if "l2" in model.space:  # a penalty of its own: a second one on the same norms adds nothing
+        if (
+            "l2" in model.space
+        ):  # the model's own penalty: a second one on the same norms adds nothing
             training.pop("weight_decay", None)
         found |= {f"train.{name}": dimension for name, dimension in training.items()}
-    return {name: dimension for name, dimension in found.items() if name not in held}
+    return {name: dimension for name, dimension in found.items() if name not in fixed}
 
 
 def propose(
     space: Mapping[str, Dimension], start: Mapping[str, Any], seed: int, past: Sequence[Trial]
 ) -> Attempt:
-    """Return what to try after the trials in `past`; the first is where the search starts.
+    """Return the options to try after the trials in `past`.
 
     Args:
-        space: What is looked for.
-        start: Options of the run that was given; what lies outside of the space is tried, but
-            nothing is learned from it.
-        seed: Of the sampler.
-        past: All trials before.
+        space: The options that may change.
+        start: Options of the given run, which is the first trial. The search learns nothing from
+            those that lie outside the space.
+        seed: Seed of the sampler.
+        past: All earlier trials.
     """
     optuna = import_optuna()
     ranges = {name: _distribution(optuna, dimension) for name, dimension in space.items()}
@@ -95,7 +97,7 @@ def propose(
 
 
 def import_optuna() -> ModuleType:
-    """Return the package, or say how to get it."""
+    """Return the package; if it is missing, raise an error that says how to install it."""
     try:
         import optuna
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""Tables of runs: means over seeds, significance over users, Markdown."""
+"""Tables of runs as Markdown and LaTeX, and significance over users."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -7,11 +7,14 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from mgformer.errors import DataError
+from mgformer.experiments import paper
+from mgformer.experiments.summary import Figure, Summary, figure
+from mgformer.experiments.timing import EpochTime
+from mgformer.ranking.evaluation import GROUPS
+from mgformer.ranking.metrics import SELECTION_METRIC, SELECTION_METRICS
 from mgformer.ranking.significance import PairedTest, paired_test
 from mgformer.runs.folder import Run
-from mgformer.runs.record import Part
 
-METRICS = ("recall@20", "ndcg@20")
 LEVEL = 0.05
 NOTHING = "–"
 
@@ -26,35 +29,34 @@ class Table(NamedTuple):
     rows: list[list[str]]
 
     def markdown(self) -> str:
-        """Return the table as Markdown, figures to the right."""
+        """Return the table as Markdown, with figures to the right."""
         rule = ["---", *("---:" for _ in self.columns[1:])]
         lines = [self.columns, rule, *self.rows]
         return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
+    def latex(self) -> str:
+        """Return the table as LaTeX, with figures to the right."""
+        lines = [" & ".join(map(_escaped, line)) + r" \\" for line in (self.columns, *self.rows)]
+        head, *body = lines
+        columns = "l" + "r" * (len(self.columns) - 1)
+        begin, end = rf"\begin{{tabular}}{{{columns}}}", r"\end{tabular}"
+        return "\n".join([begin, r"\hline", head, r"\hline", *body, r"\hline", end, ""])
 
-def figure(values: Sequence[float], digits: int = 4) -> str:
-    """Return the mean of one figure over runs, with its deviation if there are several."""
-    mean = f"{statistics.fmean(values):.{digits}f}"
-    return f"{mean} ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else mean
 
-
-def p_shown(p_value: float) -> str:
+def p_text(p_value: float) -> str:
     """Return a p-value as text; one too small for a float is not zero."""
     return f"{p_value:.2g}" if p_value else "< 1e-300"
 
 
-def measured(runs: Sequence[Run], part: Part, metric: str) -> list[float]:
-    """Return a metric of a part ("valid" or "test") of each run."""
-    return [run.record.figures(part)[metric] for run in runs]
-
-
 def paired_tests(
-    ours: Sequence[pl.DataFrame], theirs: Sequence[pl.DataFrame], metrics: Sequence[str] = METRICS
+    ours: Sequence[pl.DataFrame],
+    theirs: Sequence[pl.DataFrame],
+    metrics: Sequence[str] = SELECTION_METRICS,
 ) -> dict[str, PairedTest]:
-    """Compare metrics of two sides over users, given the figures per user for each seed in turn.
+    """Compare two models over users, given their figures per user for each seed.
 
-    A user counts once: the figures of a user are averaged over the seeds first, as what one user
-    does in several splits is not independent.
+    The figures of a user are averaged over the seeds first, so that each user counts once: what one
+    user does in several splits is not independent.
     """
     for mine, other in zip(ours, theirs, strict=True):
         if not mine["user"].equals(other["user"]):
@@ -68,7 +70,7 @@ def paired_tests(
     return {name: paired_test(*(side[name].to_numpy() for side in means)) for name in metrics}
 
 
-def as_json(tests: Tests) -> dict[str, Any]:
+def significance_json(tests: Tests) -> dict[str, Any]:
     """Return tests as plain values."""
     return {
         "users": next(iter(tests.values())).num_users,
@@ -77,6 +79,25 @@ def as_json(tests: Tests) -> dict[str, Any]:
             for name, test in tests.items()
         },
     }
+
+
+def runs_csv(runs: Mapping[str, Sequence[Run]]) -> str:
+    """Return the figures of every run as CSV: one line per run, nothing rounded."""
+    lines = [
+        {
+            "name": name,
+            "dataset": run.record.dataset,
+            "seed": run.record.seed,
+            "epochs": run.record.epochs,
+            **{f"test {metric}": value for metric, value in run.record.test.items()},
+            **{f"valid {metric}": value for metric, value in run.record.valid.items()},
+            **{f"seconds {phase}": value for phase, value in run.record.seconds.items()},
+            "peak_mb": run.record.peak_mb,
+        }
+        for name, own in runs.items()
+        for run in own
+    ]
+    return pl.DataFrame(lines, infer_schema_length=None).write_csv()
 
 
 def comparison_table(runs: Mapping[str, Sequence[Run]], tests: Mapping[str, Tests]) -> Table:
@@ -93,8 +114,9 @@ def comparison_table(runs: Mapping[str, Sequence[Run]], tests: Mapping[str, Test
     for name, own in runs.items():
         found = tests.get(name, {})
         figures = [
-            figure(measured(own, "test", metric)) + _mark(found.get(metric), len(tests))
-            for metric in METRICS
+            f"{figure([run.record.test[metric] for run in own])}"
+            + ("*" if found and found[metric].p_value < LEVEL / len(tests) else "")
+            for metric in SELECTION_METRICS
         ]
         epochs = [seconds for run in own if (seconds := run.seconds_per_epoch) is not None]
         peaks = [peak for run in own if (peak := run.record.peak_mb) is not None]
@@ -102,8 +124,8 @@ def comparison_table(runs: Mapping[str, Sequence[Run]], tests: Mapping[str, Test
             [
                 name,
                 *figures,
-                p_shown(found[METRICS[-1]].p_value) if found else NOTHING,
-                figure(measured(own, "valid", METRICS[-1])),
+                p_text(found[SELECTION_METRIC].p_value) if found else NOTHING,
+                str(figure([run.record.valid[SELECTION_METRIC] for run in own])),
                 f"{statistics.fmean(epochs):.2f}" if epochs else NOTHING,
                 f"{statistics.fmean(run.seconds_to_best for run in own):.1f}",
                 str(max(peaks)) if peaks else NOTHING,
@@ -116,8 +138,8 @@ def explanation(best: str, num_seeds: int, tests: Mapping[str, Tests]) -> str:
     """Say what the columns of a comparison mean."""
     seeds = f"Mean ± deviation over {num_seeds} seeds. " if num_seeds > 1 else ""
     costs = (
-        "An epoch is training alone; to the best one counts what was prepared and validated, too."
-        " The peak is that of the whole process."
+        "s/epoch is training only; s to best includes preparation and validation; peak MB is the"
+        " whole process."
     )
     if not tests:
         return f"{seeds}{costs}"
@@ -129,5 +151,79 @@ def explanation(best: str, num_seeds: int, tests: Mapping[str, Tests]) -> str:
     )
 
 
-def _mark(test: PairedTest | None, num_tests: int) -> str:
-    return "*" if test is not None and test.p_value < LEVEL / num_tests else ""
+def quality_table(
+    rows: Mapping[str, Summary],
+    published: Mapping[str, paper.Figures | None],
+    p_values: Mapping[str, float],
+) -> Table:
+    """Return our figures beside those of the paper.
+
+    Args:
+        rows: Name of a row → its figures.
+        published: Name of a row → the figures of the paper, if there are any.
+        p_values: Name of a row → p-value against another row, if it was tested.
+    """
+    columns = [
+        "", "paper Recall@20 / NDCG@20", "Recall@20", "NDCG@20", "ratio", "p (NDCG@20)",
+        "validation NDCG@20", "seeds", "epochs", "minutes",
+    ]  # fmt: skip
+    lines = [
+        [
+            name,
+            *_beside(row, published.get(name)),
+            p_text(p_values[name]) if name in p_values else NOTHING,
+            str(row.valid[SELECTION_METRIC]),
+            ", ".join(map(str, row.seeds)),
+            ", ".join(str(epochs or NOTHING) for epochs in row.epochs),
+            NOTHING if row.minutes is None else f"{row.minutes:.1f}",
+        ]
+        for name, row in rows.items()
+    ]
+    return Table(columns, lines)
+
+
+def ratio_text(row: Summary, theirs: paper.Figures | None) -> str:
+    """Return our Recall@20 and NDCG@20 as shares of the published ones."""
+    if theirs is None:
+        return NOTHING
+    recall, ndcg = (row.test[metric].mean for metric in SELECTION_METRICS)
+    ratios = row.ratio or [recall / theirs.recall, ndcg / theirs.ndcg]
+    return f"{ratios[0]:.3f} / {ratios[1]:.3f}"
+
+
+def group_table(rows: Mapping[str, Summary]) -> Table:
+    """Return what items of each popularity group contribute to Recall@20."""
+    lines = [
+        [name, *(str(row.groups[group][SELECTION_METRICS[0]]) for group in GROUPS)]
+        for name, row in rows.items()
+        if row.groups
+    ]
+    return Table(["Recall@20", *(f"{group} items" for group in GROUPS)], lines)
+
+
+def timing_table(
+    times: Mapping[str, EpochTime], stated: Mapping[str, float], reference: str
+) -> Table:
+    """Return epoch times beside those of the paper, and their ratios to one of the models."""
+    rows = [
+        [
+            name,
+            f"{stated[name]:.1f}" if name in stated else NOTHING,
+            f"{stated[name] / stated[reference]:.2f}" if name in stated else NOTHING,
+            f"{time.seconds:.1f}",
+            f"{time.ratio:.2f}",
+        ]
+        for name, time in times.items()
+    ]
+    columns = ["", "paper s / epoch", "paper ratio", "s / epoch", f"ratio to {reference}"]
+    return Table(columns, rows)
+
+
+def _beside(row: Summary, theirs: paper.Figures | None) -> list[str]:
+    stated = NOTHING if theirs is None else f"{theirs.recall:.4f} / {theirs.ndcg:.4f}"
+    ours: list[Figure] = [row.test[metric] for metric in SELECTION_METRICS]
+    return [stated, *map(str, ours), ratio_text(row, theirs)]
+
+
+def _escaped(cell: str) -> str:
+    return "".join(f"\\{letter}" if letter in "&%_#" else letter for letter in cell)

@@ -1,4 +1,4 @@
-"""Epochs of models side by side: what is compared runs in turn, in one process, on one machine."""
+"""Time models side by side: they run in turn, in one process, on one machine."""
 
 import gc
 import time
@@ -27,7 +27,7 @@ class EpochTime(NamedTuple):
     """How long an epoch takes."""
 
     seconds: float
-    """Median over the rounds, of as many steps as an epoch has."""
+    """Median over the rounds, scaled to the steps of an epoch."""
     ratio: float
     """Median over the rounds of the ratio to the reference within a round."""
 
@@ -38,38 +38,27 @@ def epoch_times(
     """Time training epochs of runs on the same data, by some steps of each in turn.
 
     Args:
-        configs: Name → run; the data and the split of the first are those of all.
-        reference: The one that the others are compared with.
+        configs: Name → run; all use the data and the split of the first.
+        reference: The run that the others are compared with.
         steps: Steps in a round.
-        repeats: Rounds, after one that warms up.
+        repeats: Rounds, after a first one that warms up.
     """
     keep_freed_memory()
-    first = next(iter(configs.values()))
-    pairs = prepare(first).split.train
+    pairs = prepare(next(iter(configs.values()))).split.train
     tasks = {name: stepper(config, pairs, steps) for name, config in configs.items()}
     seconds = interleaved(tasks, repeats)
+    num_steps = {n: num_batches(pairs, config.train.batch_size) for n, config in configs.items()}
     return {
         name: EpochTime(
-            median(seconds[name]) / steps * num_batches(pairs, config.train.batch_size),
-            _epoch_ratio(seconds, name, reference, configs, pairs),
+            median(seconds[name]) / steps * num_steps[name],
+            median_ratio(seconds, name, reference) * num_steps[name] / num_steps[reference],
         )
-        for name, config in configs.items()
+        for name in configs
     }
 
 
-def _epoch_ratio(
-    seconds: Mapping[str, Sequence[float]],
-    ours: str,
-    theirs: str,
-    configs: Mapping[str, RunConfig],
-    pairs: Interactions,
-) -> float:
-    batches = [num_batches(pairs, configs[name].train.batch_size) for name in (ours, theirs)]
-    return median_ratio(seconds, ours, theirs) * batches[0] / batches[1]
-
-
 def interleaved(tasks: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, list[float]]:
-    """Run every task once per round and return the seconds of each; a first round warms up."""
+    """Run every task once per round and return its seconds; a first round warms up."""
     seconds: dict[str, list[float]] = {name: [] for name in tasks}
     with phase("rounds", (repeats + 1) * len(tasks)) as advance:
         for number in range(repeats + 1):
@@ -84,16 +73,18 @@ def interleaved(tasks: Mapping[str, Callable[[], object]], repeats: int) -> dict
 
 
 def median_ratio(seconds: Mapping[str, Sequence[float]], ours: str, theirs: str) -> float:
-    """Return the median over rounds of the ratio within a round: a noisy minute hits both."""
+    """Return the median over rounds of the ratio within a round: a noisy minute affects both."""
     return median(a / b for a, b in zip(seconds[ours], seconds[theirs], strict=True))
 
 
 def stepper(config: RunConfig, pairs: Interactions, steps: int) -> Callable[[], None]:
-    """Return what makes so many steps of training, going on where it stopped."""
+    """Return a function that trains for `steps` steps and continues on the next call."""
     rng = np.random.default_rng(0)
     model = build_model(config.model_name, config.model, Graph(pairs.matrix), rng)
     if not isinstance(model, TrainableModel):
-        raise ConfigError(f"{config.model_name} is not trained step by step: it has no epochs")
+        raise ConfigError(
+            f"{config.model_name} is not trained step by step, so it has no epochs to time"
+        )
     optimizers = build_optimizers(model, config.train)
     generator = torch.Generator().manual_seed(0)
     batches = endless(pairs, config.train.batch_size, rng)

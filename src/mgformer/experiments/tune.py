@@ -1,7 +1,7 @@
-"""Tuning: options that do best on validation, among as many trials as are granted.
+"""Find the options of a model that do best on validation.
 
-A trial trains on train and is measured on validation. The test part is taken away before the first
-one begins: what is not there cannot be looked at.
+A trial trains on the training set and is measured on validation. The test part is emptied before
+the first trial, so that no trial can see it.
 """
 
 import logging
@@ -18,7 +18,7 @@ import numpy as np
 from mgformer.data.dataset import Dataset
 from mgformer.data.splits import Split
 from mgformer.errors import ConfigError, DataError, MgformerError
-from mgformer.experiments.search import Attempt, GivenUp, import_optuna, propose, space_of
+from mgformer.experiments.search import Attempt, Pruned, import_optuna, propose, search_space
 from mgformer.experiments.trials import Trial, Tuning, load_tuning, save_tuning
 from mgformer.files import write_text
 from mgformer.models.space import Dimension
@@ -35,15 +35,15 @@ BEST = "best.toml"
 log = logging.getLogger("mgformer")
 
 
-class Tuned(NamedTuple):
-    """What tuning found."""
+class TuningResult(NamedTuple):
+    """All trials of a tuning, and the best options."""
 
     given: RunConfig
     config: RunConfig
     """The run with the best options."""
     trials: list[Trial]
     ranked: list[int]
-    """Numbers of the complete trials, the best first, and the earlier of equals."""
+    """Numbers of the complete trials, the best first; equal trials in the order they were made."""
     dataset: str
     fingerprint: str
     protocol: str
@@ -54,14 +54,34 @@ class Tuned(NamedTuple):
         return self.trials[self.ranked[0]]
 
     def changes(self, trial: Trial) -> dict[str, Any]:
-        """Return the options of a trial that are not those of the run that was given."""
+        """Return the options of a trial that differ from those of the given run."""
         given = flat_options(self.given.to_mapping())
         return {name: v for name, v in trial.options.items() if given.get(name) != v}
 
     def counts(self) -> str:
-        """Say how many trials there were, and what became of them."""
+        """Say how many trials were made, pruned and failed."""
         states = Counter(trial.state for trial in self.trials)
-        return f"{len(self.trials)} trials, {states['pruned']} given up, {states['failed']} failed"
+        return f"{len(self.trials)} trials, {states['pruned']} pruned, {states['failed']} failed"
+
+    def describe_best(self) -> str:
+        """Say how many trials were made, and which options the best one changed."""
+        return f"{self.counts()}; {option_list(self.changes(self.best)) or 'the given options'}"
+
+    def to_toml(self) -> str:
+        """Return the best run as TOML, headed by how it was found."""
+        number, first = self.ranked[0], self.trials[0]
+        found = f"Validation NDCG@20: {self.best.value:.4f} in trial {number}"
+        if number:
+            before = f"{first.value:.4f}" if first.state == "complete" else first.state
+            found += f"; with the given options: {before}"
+        lines = [
+            f"{self.config.model_name}, tuned by mgformer tune.",
+            f"Data: {self.dataset}, {self.fingerprint}.",
+            f"Protocol: {self.protocol}.",
+            f"Trials: {self.counts()}; seed {self.config.seed}; the test part was not used.",
+            f"{found}.",
+        ]
+        return "".join(f"# {line}\n" for line in lines) + to_toml(self.config)
 
 
 def tune(
@@ -69,26 +89,26 @@ def tune(
     folder: Path,
     trials: int,
     *,
-    held: Collection[str] = (),
+    fixed: Collection[str] = (),
     timeout: float = math.inf,
     dataset: Dataset | None = None,
-) -> Tuned:
-    """Look for the options of a run that do best on validation, and write them to `best.toml`.
+) -> TuningResult:
+    """Find the options of a run that do best on validation, and write them to `best.toml`.
 
     Args:
-        config: The run; it is the first trial, so that what is found is not worse.
-        folder: Where trials are kept. Those that are there count, and are not made again.
-        trials: How many to make in all.
-        held: Options to leave as they are, by dotted name.
-        timeout: Seconds after which no trial is begun; one is made in any case.
-        dataset: Stands in for `config.dataset`.
+        config: The run; it is the first trial, so the result is never worse on validation.
+        folder: Where trials are stored. Trials that exist count, and are not repeated.
+        trials: Number of trials in all.
+        fixed: Options that tuning does not change, by dotted name.
+        timeout: Seconds after which no trial is started; at least one is made.
+        dataset: Used instead of reading `config.dataset`.
     """
     began = time.monotonic()
-    space = space_of(config, held)
+    space = search_space(config, fixed)
     if not space:
-        left = "; all that it has are held by --set" if space_of(config) else ""
+        why = "; --set fixes all of them" if search_space(config) else ""
         raise ConfigError(
-            f"{config.model_name} has no options to look for{left}; train it with: mgformer train"
+            f"{config.model_name} has no options to tune{why}; train it with: mgformer train"
         )
     import_optuna()
     prepared = prepare(config, dataset)
@@ -97,14 +117,14 @@ def tune(
         raise DataError(
             f"{prepared.dataset.name}: has no validation part to tune on; set split.valid above 0"
         )
-    tuning = _begun(folder, config, prepared.dataset.fingerprint, sorted(held), space)
+    tuning = _load_or_start(folder, config, prepared.dataset.fingerprint, sorted(fixed), space)
     done, start = tuning.trials, flat_options(config.to_mapping())
     with phase("trials", trials) as advance:
         advance(min(len(done), trials))
         while len(done) < trials and not (done and time.monotonic() - began > timeout):
             attempt = propose(space, start, config.seed, done)
             trial = _make_trial(config, attempt, blind, prepared.before)
-            log.info("trial %d: %s", len(done), _told(trial))
+            log.info("trial %d: %s", len(done), _line(trial))
             done.append(trial)
             save_tuning(tuning, folder)
             advance(1)
@@ -112,7 +132,7 @@ def tune(
     if not complete:
         raise ConfigError(f"{folder}: all {len(done)} trials failed; the first: {done[0].error}")
     ranked = sorted(complete, key=lambda number: -done[number].value)
-    tuned = Tuned(
+    result = TuningResult(
         config,
         with_options(config, done[ranked[0]].options),
         done,
@@ -121,8 +141,8 @@ def tune(
         tuning.fingerprint,
         protocol_of(config, blind),
     )
-    write_text(folder / BEST, described(tuned))
-    return tuned
+    write_text(folder / BEST, result.to_toml())
+    return result
 
 
 def without_test(split: Split) -> Split:
@@ -139,52 +159,43 @@ def with_options(config: RunConfig, options: Mapping[str, Any]) -> RunConfig:
     return build_config(raw, "trial")
 
 
-def described(tuned: Tuned) -> str:
-    """Return the best run as TOML, with how it was found."""
-    number, first = tuned.ranked[0], tuned.trials[0]
-    found = f"Validation NDCG@20: {tuned.best.value:.4f} in trial {number}"
-    if number:
-        before = f"{first.value:.4f}" if first.state == "complete" else first.state
-        found += f"; with the options that were given {before}"
-    lines = [
-        f"{tuned.config.model_name}, tuned by mgformer tune.",
-        f"Data: {tuned.dataset}, {tuned.fingerprint}.",
-        f"Protocol: {tuned.protocol}.",
-        f"Trials: {tuned.counts()}; seed {tuned.config.seed}; test was not looked at.",
-        f"{found}.",
-    ]
-    return "".join(f"# {line}\n" for line in lines) + to_toml(tuned.config)
+def option_list(options: Mapping[str, Any], separator: str = ", ") -> str:
+    """Return options as one line, numbers with four digits."""
+    return separator.join(
+        f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}"
+        for name, value in options.items()
+    )
 
 
-def _begun(
+def _load_or_start(
     folder: Path,
     config: RunConfig,
     fingerprint: str,
-    held: list[str],
+    fixed: list[str],
     space: Mapping[str, Dimension],
 ) -> Tuning:
-    """Return the tuning in `folder` to go on with, or a new one; refuse one of something else."""
+    """Return the tuning in `folder`, or a new one; refuse one with other options or data."""
     found = load_tuning(folder)
     if found is None:
-        return Tuning(config=config.to_mapping(), fingerprint=fingerprint, held=held)
+        return Tuning(config=config.to_mapping(), fingerprint=fingerprint, held=fixed)
     check_config(folder, found.config, config)
     check_data(folder, found.fingerprint, fingerprint)
-    if found.held != held:
+    if found.held != fixed:
         raise ConfigError(
-            f"{folder}: what is there was made with {found.held} held, wanted is {held};"
-            " delete it, or choose another folder"
+            f"{folder}: the trials there have {found.held} fixed, expected {fixed}; delete it, or"
+            " choose another folder"
         )
     tried = [pair for trial in found.trials for pair in trial.options.items()]
     if any(name not in space or value not in space[name] for name, value in tried):
         raise ConfigError(
-            f"{folder}: the trials there looked elsewhere, as those of another version of mgformer;"
+            f"{folder}: the trials there lie outside the search space of this version of mgformer;"
             " delete it, or choose another folder"
         )
     return found
 
 
 def _make_trial(config: RunConfig, attempt: Attempt, split: Split, before: Bundle | None) -> Trial:
-    """Make a trial. What makes it fail is part of the result: options may be impossible."""
+    """Make a trial. Some options cannot be built or diverge: the trial then counts as failed."""
     began = time.perf_counter()
     curve: dict[int, float] = {}
 
@@ -200,21 +211,16 @@ def _make_trial(config: RunConfig, attempt: Attempt, split: Split, before: Bundl
     try:
         run = with_options(config, attempt.options)
         found = validate(run, split, before=before, write=follow)
-    except GivenUp:
+    except Pruned:
         return ended(state="pruned")
     except (MgformerError, MemoryError, np.linalg.LinAlgError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and "allocate" not in str(error):
-            raise  # torch has no class of its own for memory that is not there
+            raise  # torch raises a RuntimeError when memory runs out
         return ended(state="failed", error=str(error) or type(error).__name__)
     return ended(state="complete", valid=found.figures, epochs=found.epochs)
 
 
-def _told(trial: Trial) -> str:
-    what = {"complete": "", "pruned": "given up", "failed": f"failed: {trial.error}"}[trial.state]
-    options = "  ".join(f"{name}={shown(value)}" for name, value in trial.options.items())
-    return f"{what or f'validation NDCG@20 {trial.value:.4f}'}  {options}"
-
-
-def shown(value: Any) -> str:
-    """Return the value of an option in as many digits as tell it apart."""
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+def _line(trial: Trial) -> str:
+    outcome = {"complete": "", "pruned": "pruned", "failed": f"failed: {trial.error}"}[trial.state]
+    outcome = outcome or f"validation NDCG@20 {trial.value:.4f}"
+    return f"{outcome}  {option_list(trial.options, '  ')}"

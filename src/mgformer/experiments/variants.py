@@ -1,10 +1,11 @@
-"""MGFormer with one thing changed at a time: table 3 of the paper, and what lies beyond it.
+"""MGFormer with one thing changed at a time: table 3 of the paper, and more.
 
-All start from the dataset's mgformer.toml. The paper's ablations are of its kernel attention, which
-our preset does not use; so they start from `KERNEL`, the preset with the paper's attention and mask
-beside the residual. Of its batches, which are twice as large, each draws a thousand keys; all nodes
-are keys when the model is evaluated. With all as keys of every step, `ALL_KEYS`, one training would
-take hours. These rows have a quarter of the epochs, and a row of their own says what the rest adds.
+All variants start from the dataset's mgformer.toml. The ablations of the paper are of its kernel
+attention, which our preset does not use. They start from `KERNEL`: the preset with the paper's
+attention and mask, and the residual. Its batches are twice as large, and each draws 1,024 keys. In
+evaluation all nodes are keys. Training with all nodes as keys (`ALL_KEYS`) would take hours.
+Kernel rows train for a quarter of the epochs; the row "kernel attention, all epochs" shows what the
+rest adds.
 """
 
 AS_IT_IS, WITH_KERNEL = "as it is", "kernel attention"
@@ -34,7 +35,7 @@ VARIANTS: dict[str, list[str]] = {
     WITH_KERNEL: KERNEL,
     "no structural encodings": [*KERNEL, "model.rank=0", "model.query_init=xavier"],
     "no degree mask": [*KERNEL, "model.mask=none"],
-    # The mean that is subtracted beside the others is of all nodes, and here few are attended to.
+    # Centering subtracts the mean of all nodes, but a node attends to few of them here.
     "adjacency as mask": [*KERNEL, "model.mask=adjacency", "model.centered=false"],
     "elu + 1 features": [*KERNEL, "model.features=elu"],
     "focused features": [*KERNEL, "model.features=focused"],
@@ -49,10 +50,10 @@ VARIANTS: dict[str, list[str]] = {
     "kernel attention, two layers": [*KERNEL, "model.num_layers=2"],
     "kernel attention, no residual": [*KERNEL, "model.centered=false", "model.residual=none"],
 }
-"""Settings, as `--set` takes them, by what they are called in the table."""
+"""Name in the table → settings, as `--set` takes them."""
 
 
 def start_of(name: str) -> str:
-    """Return the variant that another starts from; those at a start have `AS_IT_IS`."""
+    """Return the variant that this one starts from; `AS_IT_IS` for the two starting points."""
     own = VARIANTS[name]
     return WITH_KERNEL if own[: len(KERNEL)] == KERNEL and own != KERNEL else AS_IT_IS
