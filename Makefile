@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
 
-.PHONY: setup demo test lint format check bench clean
+.PHONY: setup demo test lint format check results bench clean
 
 setup: $(INSTALLED)  ## make .venv and install everything
 
@@ -34,6 +34,9 @@ format: setup  ## rewrite files in the project's style
 	$(BIN)/ruff check --fix .
 
 check: lint test  ## what a change must pass
+
+results: setup  ## write the figures of results/ into the documents
+	$(BIN)/python -m tools.render
 
 bench: setup  ## ratios against peers and limits, one after another
 	$(BIN)/python -m benchmarks.ranking

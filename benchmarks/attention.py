@@ -34,7 +34,7 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=1_000_000)
     parser.add_argument("--channels", type=int, default=128)
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--document", action="store_true", help="write docs/performance.md")
+    parser.add_argument("--save", action="store_true", help="write results/benchmarks")
     options = parser.parse_args()
     torch.manual_seed(0)
     n, m = options.nodes, options.channels
@@ -90,7 +90,7 @@ def main() -> None:
             "seconds": whole, "gemm": best, "products": rate, "share_of_gemm": rate / best,
             "in_products": in_products / 1e6 / whole, "extra_mb": extra, "bandwidth": bandwidth,
         },
-        document=options.document,
+        save=options.save,
     )  # fmt: skip
 
 

@@ -64,7 +64,7 @@ def main() -> None:
     parser.add_argument("--dataset", default="gowalla")
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--document", action="store_true", help="write docs/performance.md")
+    parser.add_argument("--save", action="store_true", help="write results/benchmarks")
     options = parser.parse_args()
     keep_freed_memory()
     config = build_config({"dataset": options.dataset})
@@ -103,7 +103,7 @@ def main() -> None:
             ("public ÷ ours", f"{ratio:.2f}"),
         ],
         {"dataset": options.dataset, "epoch_seconds": epochs, "ratio": ratio},
-        document=options.document,
+        save=options.save,
     )
 
 

@@ -1,12 +1,12 @@
 """Lists for everybody: `recommend --all` to a Parquet file, beside implicit's batched top-k.
 
-    python -m benchmarks.batch [--users 1000000] [--threads 2] [--document]
+    python -m benchmarks.batch [--users 1000000] [--threads 2] [--save]
 
 Random vectors of 100,000 items × 64 channels. Users per second are measured on a sample of users by
 the code of the command, ranking, ids and file included, in turn with implicit's top-k in C++ on the
 same vectors, with the same items masked and the same threads, which leaves its lists in memory.
-With --users, the command itself runs on so many instead; its highest memory is what the system
-says. --document writes the figures into docs/serving.md.
+With --users, the command itself runs on that many users instead; its peak memory is what the system
+reports.
 """
 
 import argparse
@@ -27,8 +27,7 @@ import torch
 from implicit.cpu.topk import topk as implicit_topk
 from threadpoolctl import threadpool_limits
 
-from benchmarks.documents import ROOT, write_block
-from benchmarks.measure import machine_line, report
+from benchmarks.measure import report
 from benchmarks.synthetic import synthetic_bundle
 from mgformer.experiments.timing import interleaved, median_ratio
 from mgformer.recommend.batch import write_lists
@@ -48,7 +47,7 @@ def main() -> None:
     parser.add_argument("--users", type=int, help="run the command on so many users instead")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--document", action="store_true", help="write into docs/serving.md")
+    parser.add_argument("--save", action="store_true", help="write results/benchmarks")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     threadpool_limits(options.threads)
@@ -59,11 +58,7 @@ def main() -> None:
     else:
         name, (rows, figures) = "batch", beside_implicit(bundle, options.threads, options.repeats)
     size = {"users": num_users, "items": NUM_ITEMS, "channels": DIM, "threads": options.threads}
-    report(name, rows, {**size, **figures})
-    if options.document:
-        lines = ["| | |", "|---|---|", *(f"| {label} | {value} |" for label, value in rows)]
-        text = "\n".join([*lines, "", f"{machine_line()}.", ""])
-        write_block(ROOT / "docs" / "serving.md", name, text)
+    report(name, rows, {**size, **figures}, save=options.save)
 
 
 def beside_implicit(

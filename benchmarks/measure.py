@@ -1,4 +1,4 @@
-"""Side-by-side measurement: what is compared runs in turn, in one process, on one machine."""
+"""What all benchmarks share: memory, the machine, and the report."""
 
 import gc
 import json
@@ -6,7 +6,7 @@ import os
 import platform
 import resource
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,11 @@ import numpy as np
 import polars as pl
 import torch
 
-from benchmarks.documents import ROOT, write_block
+from mgformer.files import write_text
 from mgformer.runs.record import commit_of_code
+
+ROOT = Path(__file__).parent.parent
+SAVED = ROOT / "results" / "benchmarks"
 
 
 def peak_memory_mb(task: Callable[[], object]) -> float:
@@ -44,7 +47,7 @@ def peak_memory_mb(task: Callable[[], object]) -> float:
 
 
 def machine() -> dict[str, Any]:
-    """Say what the figures were measured on."""
+    """Return what the figures were measured on."""
     model = [
         line.partition(":")[2].strip()
         for line in Path("/proc/cpuinfo").read_text().splitlines()
@@ -52,6 +55,7 @@ def machine() -> dict[str, Any]:
     ]
     return {
         "cpu": model[0] if model else platform.processor(),
+        "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "python": platform.python_version(),
         "torch": torch.__version__,
@@ -60,30 +64,38 @@ def machine() -> dict[str, Any]:
     }
 
 
-def machine_line() -> str:
-    """Return the same as words for a document."""
-    found = machine()
-    cores = f"{os.cpu_count()} cores"
-    versions = ", ".join(f"{name} {found[name]}" for name in ("python", "torch", "numpy", "polars"))
-    return f"{found['cpu']}, {cores}, {found['threads']} thread(s), {versions}"
-
-
 def report(
-    name: str, rows: list[tuple[str, str]], figures: Mapping[str, Any], *, document: bool = False
+    name: str,
+    rows: Sequence[Sequence[str]],
+    figures: Mapping[str, Any],
+    *,
+    save: bool = False,
+    columns: Sequence[str] = ("", ""),
+    versions: Mapping[str, str] | None = None,
 ) -> None:
     """Print a table for people, then one JSON line for machines.
 
     Args:
-        name: Of the benchmark, and of its block in docs/performance.md.
-        rows: What was measured, and how much it was.
+        name: Name of the benchmark.
+        rows: The table: a label, then a value for each of the other columns.
         figures: The same for machines.
-        document: Write the table into docs/performance.md too.
+        save: Write the JSON to results/benchmarks too, from where documents are rendered.
+        columns: Heads of the columns.
+        versions: Packages that matter besides those that always do.
     """
-    width = max(len(label) for label, _ in rows)
-    for label, value in rows:
-        print(f"{label:<{width}}  {value}")
-    print(json.dumps({"benchmark": name, **figures, "machine": machine()}))
-    if document:
-        lines = ["| | |", "|---|---|", *(f"| {label} | {value} |" for label, value in rows)]
-        text = "\n".join([*lines, "", f"{machine_line()}, commit {commit_of_code()}.", ""])
-        write_block(ROOT / "docs" / "performance.md", name, text)
+    lines = [columns, *rows] if any(columns) else list(rows)
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)))
+    found = {
+        "benchmark": name,
+        "columns": list(columns),
+        "rows": [list(row) for row in rows],
+        "figures": figures,
+        "machine": {**machine(), **(versions or {})},
+        "commit": commit_of_code(),
+    }
+    print(json.dumps(found, ensure_ascii=False))
+    if save:
+        SAVED.mkdir(parents=True, exist_ok=True)
+        write_text(SAVED / f"{name}.json", json.dumps(found, indent=1, ensure_ascii=False) + "\n")

@@ -53,7 +53,7 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--document", action="store_true", help="write docs/performance.md")
+    parser.add_argument("--save", action="store_true", help="write results/benchmarks")
     options = parser.parse_args()
     repeats = options.repeats
     source, train, test = pairs()
@@ -115,7 +115,7 @@ def main() -> None:
             "peak_memory_mb": round(memory),
             "pairs": source,
         },
-        document=options.document,
+        save=options.save,
     )
 
 

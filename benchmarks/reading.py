@@ -37,7 +37,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--document", action="store_true", help="write docs/performance.md")
+    parser.add_argument("--save", action="store_true", help="write results/benchmarks")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "interactions.csv"
@@ -65,7 +65,7 @@ def main() -> None:
             "seconds": {name: round(median(s), 3) for name, s in seconds.items()},
             "mgformer_to_polars": round(ratio, 3),
         },
-        document=options.document,
+        save=options.save,
     )
 
 

@@ -1,13 +1,13 @@
 """The service on vectors of the size of yelp2018, beside the bare product and partition in numpy.
 
-    python -m benchmarks.serving [--dim 256 128 64] [--reload] [--document]
+    python -m benchmarks.serving [--dim 256 128 64] [--reload] [--save]
 
 `mgformer serve` runs as a process of its own, with one worker that computes with one thread; the
 client is another process on the same machine. The limit is what any exact answer has to do for one
 user, without HTTP, ids or JSON: items @ user, seen items masked, argpartition, the k best sorted,
 in numpy with one thread; it is also asked for at the pace of the service's test, which shows what
-the machine itself holds up. With --reload, new bundles are taken up under load instead, and every
-answer is compared with those of the two bundles. --document writes into docs/serving.md.
+the machine itself holds up. With --reload, new bundles are loaded under load instead, and every
+answer is compared with those of the two bundles.
 """
 
 import argparse
@@ -26,8 +26,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from benchmarks.client import Reply, ask_in_turn, load, post, served
-from benchmarks.documents import ROOT, write_block
-from benchmarks.measure import machine_line, report
+from benchmarks.measure import report
 from benchmarks.reloading import reloading
 from benchmarks.synthetic import YELP2018, synthetic_bundle
 from mgformer.runs.bundle import Bundle
@@ -55,28 +54,24 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=8.0, help="at half of the highest rate")
     parser.add_argument("--reload", action="store_true", help="take up bundles under load instead")
-    parser.add_argument("--document", action="store_true", help="write into docs/serving.md")
+    parser.add_argument("--save", action="store_true", help="write results/benchmarks")
     options = parser.parse_args()
     torch.set_num_threads(1)
     threadpool_limits(1)
     name = "reloading" if options.reload else "serving"
     if options.reload:
         figures: dict[str, Any] = dict(reloading(10_000, options.dim[0]))
-        rows = [(label, f"{value:,}") for label, value in figures.items()]
-        lines = [f"- {label}: {value}" for label, value in rows]
+        columns, rows = ["", ""], [[label, f"{value:,}"] for label, value in figures.items()]
     else:
         found = {dim: measure(dim, options) for dim in options.dim}
         figures = {f"{dim} channels": own for dim, own in found.items()}
-        rows, lines = shown(found)
+        columns, rows = ["", *WAYS], table_rows(found)
     stack = {
         package: version(package)
         for package in ("fastapi", "uvicorn", "uvloop", "httptools")
         if find_spec(package)
     }
-    report(name, rows, {**figures, "stack": stack})
-    if options.document:
-        note = f"{machine_line()}, {', '.join(' '.join(one) for one in stack.items())}."
-        write_block(ROOT / "docs" / "serving.md", name, "\n".join([*lines, "", note, ""]))
+    report(name, rows, figures, save=options.save, columns=columns, versions=stack)
 
 
 def measure(dim: int, options: argparse.Namespace) -> dict[str, dict[str, float]]:
@@ -179,23 +174,15 @@ def checked(replies: Sequence[Reply]) -> list[float]:
     return [reply.seconds for reply in replies]
 
 
-def shown(
-    found: dict[int, dict[str, dict[str, float]]],
-) -> tuple[list[tuple[str, str]], list[str]]:
-    """Return the figures as rows to print and as lines of a document."""
-    rows, lines = [], [f"| | {' | '.join(WAYS)} |", "|---|---|---|"]
+def table_rows(found: dict[int, dict[str, dict[str, float]]]) -> list[list[str]]:
+    """Return the figures as rows of a table."""
+    rows = []
     for dim, figures in found.items():
-        limit = f"{figures['limit']['p50_ms']:.2f} ms"
-        rows.append((f"{dim} channels: limit", limit))
-        lines.append(f"| **{dim} channels**, limit {limit} | | |")
-        for label, form in ROWS.items():
-            values = [form.format(**figures[way]) for way in WAYS]
-            rows += [
-                (f"{dim} channels: {way}: {label}", value)
-                for way, value in zip(WAYS, values, strict=True)
-            ]
-            lines.append(f"| {label} | {' | '.join(values)} |")
-    return rows, lines
+        rows.append([f"**{dim} channels**, limit {figures['limit']['p50_ms']:.2f} ms", "", ""])
+        rows += [
+            [label, *(form.format(**figures[way]) for way in WAYS)] for label, form in ROWS.items()
+        ]
+    return rows
 
 
 if __name__ == "__main__":

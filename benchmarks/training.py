@@ -18,12 +18,11 @@ from statistics import fmean, median
 import numpy as np
 import polars as pl
 
-from benchmarks.documents import ROOT
-from benchmarks.measure import report
+from benchmarks.measure import ROOT, report
 from mgformer.data.ids import Ids
 from mgformer.data.interactions import Interactions
 from mgformer.data.sampling import num_batches
-from mgformer.experiments.reproduce import plan
+from mgformer.experiments import paper_rows
 from mgformer.experiments.timing import interleaved, median_ratio, stepper
 from mgformer.experiments.variants import ALL_KEYS, AS_IT_IS
 from mgformer.ranking.metrics import SELECTION_METRIC
@@ -46,7 +45,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--sizes", nargs="*", type=int, default=list(SIZES))
-    parser.add_argument("--document", action="store_true", help="write docs/performance.md")
+    parser.add_argument("--save", action="store_true", help="write results/benchmarks")
     parser.add_argument("--runs", type=Path, default=Path("runs/reproduce"), help="of table 2")
     options = parser.parse_args()
     use_large_pages()
@@ -103,13 +102,13 @@ def epochs_of(dataset: str, options: argparse.Namespace) -> None:
         *((label, f"{value:.3f}") for label, value in ratios.items()),
     ]
     figures = {"dataset": dataset, "epoch_seconds": epochs, "ratios": ratios}
-    report(f"training-{dataset}", rows, figures, document=options.document)
+    report(f"training-{dataset}", rows, figures, save=options.save)
 
 
 def runs_of_both(folder: Path) -> list[tuple[Run, Run]]:
     """Return the runs of MGFormer and DirectAU with the same seeds, and so the same splits."""
-    rows = plan.table2_rows(folder.name, ("mgformer", "directau"))
-    found = plan.find_all(rows, folder)  # of one protocol and with the options of the presets
+    rows = paper_rows.table2_rows(folder.name, ("mgformer", "directau"))
+    found = paper_rows.find_all(rows, folder)  # of one protocol and with the options of the presets
     return of_same_seeds(found.get("mgformer", []), found.get("directau", []))
 
 
@@ -153,7 +152,7 @@ def epochs_to_best(pairs: list[tuple[Run, Run]]) -> dict[str, tuple[float, float
 
 def quality_of(folder: Path) -> dict[str, float]:
     """Return the validation NDCG@20 of the preset to that of wider forms, for the same seeds."""
-    found = plan.find_all(plan.table3_rows(folder.name, (AS_IT_IS, *WIDER)), folder)
+    found = paper_rows.find_all(paper_rows.table3_rows(folder.name, (AS_IT_IS, *WIDER)), folder)
     ratios = {}
     for name in WIDER:
         pairs = of_same_seeds(found.get(AS_IT_IS, []), found.get(name, []))
@@ -181,7 +180,7 @@ def first_reaching(run: Run, value: float) -> int | None:
 def growth(options: argparse.Namespace) -> None:
     """Time steps on generated graphs of growing size."""
     sizes, steps, repeats = options.sizes, options.steps, options.repeats
-    preset = read_config(ROOT / "configs" / plan.REFERENCE / "mgformer.toml")
+    preset = read_config(ROOT / "configs" / paper_rows.REFERENCE / "mgformer.toml")
     config = build_config(with_settings(preset, ["train.optimizer=rows"]))
     tasks = {f"{size:,} nodes": stepper(config, generated(size), steps) for size in sizes}
     seconds = interleaved(tasks, repeats)
@@ -193,7 +192,7 @@ def growth(options: argparse.Namespace) -> None:
         for name in tasks
     ]
     figures = {"milliseconds": milliseconds, "ratios": ratios}
-    report("growth", rows, figures, document=options.document)
+    report("growth", rows, figures, save=options.save)
 
 
 def generated(num_nodes: int) -> Interactions:

@@ -97,21 +97,6 @@ def test_make_targets_named_in_documents_exist() -> None:
         assert set(named) <= targets, document.name
 
 
-def test_what_benchmarks_write_into_documents_is_there() -> None:
-    names = []
-    for document in DOCUMENTS:
-        text = document.read_text()
-        for name in re.findall(r"<!-- ([\w-]+): begin -->", text):
-            _, _, rest = text.partition(f"<!-- {name}: begin -->\n")
-            block, closed, _ = rest.partition(f"<!-- {name}: end -->")
-            assert closed, (document.name, name)
-            assert block.strip(), (document.name, name)
-            names.append(name)
-    assert {"batch", "everybody", "folding", "reloading", "serving", "table2", "table3"} <= set(
-        names
-    )
-
-
 def test_the_worked_example_of_the_metrics() -> None:
     rows = re.findall(
         r"^\| `(\w+)@5` \|.*\| ([\d.]+) \|$", (ROOT / "docs/metrics.md").read_text(), re.M
@@ -122,18 +107,3 @@ def test_the_worked_example_of_the_metrics() -> None:
         assert float(value) == pytest.approx(
             metrics.METRICS[name](hits, np.array([3]), 5)[0], abs=5e-5
         )
-
-
-def test_presets_expect_what_the_results_say() -> None:
-    rows = re.findall(
-        r"^\| (\S+/\S+) \| ([\d.]+) \| ([\d.]+) \|", (ROOT / "docs/results.md").read_text(), re.M
-    )
-    results = {name: (recall, ndcg) for name, recall, ndcg in rows}
-    presets = {f"{p.parent.name}/{p.stem}": p for p in (ROOT / "configs").glob("*/*.toml")}
-    assert results.keys() <= presets.keys()
-    for name, path in presets.items():
-        expected = "# Expect: not measured"
-        if name in results:
-            recall, ndcg = results[name]
-            expected = f"# Expect: test Recall@20 {recall}, NDCG@20 {ndcg}"
-        assert expected in path.read_text(), name

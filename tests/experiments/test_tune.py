@@ -17,6 +17,7 @@ from mgformer.data.splits import Split
 from mgformer.errors import BundleError, ConfigError, DataError
 from mgformer.experiments.trials import load_tuning
 from mgformer.experiments.tune import BEST, tune
+from mgformer.ranking import selection
 from mgformer.runs import train as pipeline
 from mgformer.runs.config import RunConfig, build_config, flat_options, read_config
 from mgformer.runs.prepare import prepare
@@ -102,7 +103,8 @@ def test_tuning_never_looks_at_test(
         measured.append((part, len(parts.test)))
         return real(scorer, parts, part, options)
 
-    monkeypatch.setattr(pipeline, "evaluate_part", watched)
+    for module in (pipeline, selection):
+        monkeypatch.setattr(module, "evaluate_part", watched)
     config = described(
         table, "bprmf", split={"kind": "given"}, train={"epochs": 3}, options={"dim": 8}
     )

@@ -95,7 +95,7 @@ def test_presets_load_and_name_their_dataset(path: Path) -> None:
     run = build_config(read_config(path), str(path))
     assert run.dataset == path.parent.name
     assert run.model_name == path.stem.partition("-")[0]
-    assert "Expect" in path.read_text()  # a preset says what it gives
+    assert "# Figures: results/" in path.read_text()  # a preset says where its figures are
 
 
 def test_there_are_presets() -> None:

@@ -1,0 +1,1 @@
+"""Keeps results as data, and renders documents from them."""

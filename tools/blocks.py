@@ -1,0 +1,264 @@
+"""The parts of documents that show figures: each is made from `results/` and from nothing else."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from mgformer.experiments import paper, paper_rows
+from mgformer.experiments.chart import bar_chart
+from mgformer.experiments.paper_rows import REFERENCE, Row
+from mgformer.experiments.reproduce import provenance
+from mgformer.experiments.summary import Summary
+from mgformer.experiments.tables import (
+    NOTHING,
+    Table,
+    group_table,
+    p_text,
+    quality_table,
+    ratio_text,
+)
+from mgformer.ranking.metrics import SELECTION_METRIC, SELECTION_METRICS
+from tools.store import RESULTS, p_values, read_json, read_tests, summaries
+
+DATASETS = ("amazon-beauty", "yelp2018", "gowalla", "alibaba")
+TWO_BEST = ("directau", "mgformer")
+SHORT = ("itemknn", "ials", "ease", *(name for name in paper_rows.PUBLISHED if name != "ultragcn"))
+"""Rows of the short table: the best simple models and those of the paper."""
+BENCHMARKS = (
+    "training-amazon-beauty", "training-yelp2018", "growth", "attention", "baselines", "ranking",
+    "reading", "serving", "reloading", "batch", "everybody",
+)  # fmt: skip
+RATIOS: list[tuple[str, str, Callable[[dict[str, Any]], float]]] = [
+    (
+        "training-amazon-beauty",
+        "epoch of MGFormer ÷ DirectAU, amazon-beauty",
+        lambda figures: figures["ratios"]["MGFormer ÷ DirectAU-LightGCN"],
+    ),
+    (
+        "training-yelp2018",
+        "epoch of MGFormer ÷ DirectAU, yelp2018",
+        lambda figures: figures["ratios"]["MGFormer ÷ DirectAU-LightGCN"],
+    ),
+    (
+        "baselines",
+        "epoch of LightGCN, ours ÷ public code, gowalla",
+        lambda figures: 1 / figures["ratio"],
+    ),
+    (
+        "batch",
+        "lists for all users, ours ÷ implicit",
+        lambda figures: figures["mgformer_to_implicit"],
+    ),
+]
+"""Benchmark, what it compares, and our time as a share of the other's."""
+KERNEL = "the same with kernel attention to all"
+
+
+def short_table() -> str:
+    """Return the models of table 2 that most readers ask about, on Beauty."""
+    table = _quality(paper_rows.table2_rows(REFERENCE, SHORT), REFERENCE)
+    return Table(table.columns[:4], [line[:4] for line in table.rows]).markdown()
+
+
+def table2(dataset: str) -> str:
+    """Return all models on a dataset, and what each popularity group contributes."""
+    rows = paper_rows.table2_rows(dataset)
+    found = _figures(rows, dataset)
+    if not found:
+        return "Not measured yet.\n"
+    text = provenance(rows, found, f"mgformer reproduce table2 --dataset {dataset} --seeds 3")
+    return "\n".join([_quality(rows, dataset).markdown(), group_table(found).markdown(), text])
+
+
+def more_seeds() -> str:
+    """Return the two best models over five seeds, with the tests of both metrics."""
+    rows = paper_rows.table2_rows(REFERENCE, TWO_BEST)
+    table = _quality(rows, REFERENCE, most_seeds=5)
+    sentences = [
+        f"{test.metric}: {test.a} minus {test.b} is {test.difference:+.5f}, p ="
+        f" {p_text(test.p)}, {test.users:,} users."
+        for test in read_tests(REFERENCE)
+        if {test.a, test.b} == {*TWO_BEST} and len(test.seeds) == 5
+    ]
+    only = " ".join(f"--only {name}" for name in TWO_BEST)
+    command = f"mgformer reproduce table2 --dataset {REFERENCE} {only} --seeds 5"
+    text = provenance(rows, _figures(rows, REFERENCE, most_seeds=5), command)
+    return f"{table.markdown()}\n{' '.join(sentences)}\n\n{text}"
+
+
+def table3() -> str:
+    """Return the variants of MGFormer on Beauty."""
+    rows = paper_rows.table3_rows(REFERENCE)
+    command = f"mgformer reproduce table3 --dataset {REFERENCE}"
+    text = provenance(rows, _figures(rows, REFERENCE), command)
+    return f"{_quality(rows, REFERENCE).markdown()}\n{text}"
+
+
+def presets() -> str:
+    """Return every preset that was run, beside the published figures."""
+    lines, missing = [], []
+    for path in sorted(paper_rows.PRESETS.glob("*/*.toml")):
+        dataset, name = path.parent.name, path.stem
+        split = (paper_rows.preset(dataset, name) or {}).get("split", {}).get("kind", "ratio")
+        row = summaries(dataset, split).get(name)
+        if row is None:
+            missing.append(f"{dataset}/{name}")
+            continue
+        theirs = paper.published(dataset, name, split)
+        stated = f"{theirs.recall:.4f} / {theirs.ndcg:.4f} ({theirs.source})" if theirs else NOTHING
+        lines.append(
+            [
+                f"{dataset}/{name}",
+                *(f"{row.test[metric].mean:.4f}" for metric in SELECTION_METRICS),
+                stated,
+                ratio_text(row, theirs),
+                f"{row.valid[SELECTION_METRIC].mean:.4f}",
+                f"{split}, refit" if row.refit else split,
+            ]
+        )
+    columns = [
+        "preset", "Recall@20", "NDCG@20", "published", "ratio", "validation NDCG@20", "split",
+    ]  # fmt: skip
+    return f"{Table(columns, lines).markdown()}\nNot measured yet: {', '.join(missing)}.\n"
+
+
+def folding() -> str:
+    """Return how good new users are served, beside the same users trained."""
+    lines = []
+    for path in sorted((RESULTS / "folding").glob("*/*.json")):
+        one = read_json(path)
+        sides = [one["folded"], one["trained"], one["popularity"]]
+        folded, trained, popularity = (
+            " / ".join(f"{side[metric]:.4f}" for metric in SELECTION_METRICS) for side in sides
+        )
+        ratios = one.get("ratio") or [sides[0][m] / sides[1][m] for m in SELECTION_METRICS]
+        epochs = [str(number or NOTHING) for number in one.get("epochs", {}).values()]
+        lines.append(
+            [
+                f"{one['dataset']}/{one['name']}",
+                folded,
+                trained,
+                f"{ratios[0]:.3f} / {ratios[1]:.3f}",
+                popularity,
+                " and ".join(epochs) or NOTHING,
+                f"{one['fingerprint']}, seed {one['seed']}, {one['commit']}",
+            ]
+        )
+    columns = [
+        "model", "folded in, Recall@20 / NDCG@20", "trained", "ratio", "popularity", "epochs",
+        "run",
+    ]  # fmt: skip
+    return Table(columns, lines).markdown()
+
+
+def selection() -> str:
+    """Return how much choosing on test flatters a model."""
+    lines = []
+    for path in sorted((RESULTS / "selection").glob("*/*.json")):
+        one = read_json(path)
+        honest, best = one["on_validation"], one["on_test"]
+        lines.append(
+            [
+                f"{one['dataset']}/{one['name']}, seed {one['seed']}",
+                f"{honest:.4f}",
+                f"{best:.4f}",
+                f"{best / honest - 1:.1%}",
+                one["commit"],
+            ]
+        )
+    columns = ["run", "NDCG@20 chosen on validation", "chosen on test", "flattered by", "commit"]
+    return Table(columns, lines).markdown()
+
+
+def benchmark(name: str) -> str:
+    """Return the table of a benchmark, and the machine that it ran on."""
+    path = RESULTS / "benchmarks" / f"{name}.json"
+    if not path.exists():
+        return "Not measured yet.\n"
+    found = read_json(path)
+    machine = dict(found["machine"])
+    parts = [
+        machine.pop("cpu"),
+        f"{machine.pop('cores')} cores",
+        f"{machine.pop('threads')} threads",
+    ]
+    parts += [f"{package} {version}" for package, version in machine.items()]
+    parts += [f"commit {found['commit']}"] if found.get("commit") else []
+    return f"{Table(found['columns'], found['rows']).markdown()}\n{', '.join(parts)}.\n"
+
+
+def time_ratios() -> dict[str, float]:
+    """Return our times as shares of those of others, from the benchmarks that were saved."""
+    folder = RESULTS / "benchmarks"
+    return {
+        label: get(read_json(folder / f"{name}.json")["figures"])
+        for name, label, get in RATIOS
+        if (folder / f"{name}.json").exists()
+    }
+
+
+def performance() -> str:
+    """Return our times beside those of others, with the form of attention that is slow."""
+    ratios = time_ratios()
+    for dataset in ("amazon-beauty", "yelp2018"):
+        path = RESULTS / "benchmarks" / f"training-{dataset}.json"
+        if path.exists():
+            label = f"epoch of MGFormer with the paper's kernel attention ÷ DirectAU, {dataset}"
+            ratios[label] = read_json(path)["figures"]["ratios"][KERNEL]
+    rows = [[label, f"{value:.3g}"] for label, value in ratios.items()]
+    return Table(["time", "ratio"], rows).markdown()
+
+
+def quality_figure() -> str:
+    """Draw NDCG@20 on Beauty, ours and the paper's."""
+    rows = paper_rows.table2_rows(REFERENCE, SHORT)
+    found = _figures(rows, REFERENCE)
+    ours = {name: row.test[SELECTION_METRIC].mean for name, row in found.items()}
+    theirs = {row.name: row.paper.ndcg for row in rows if row.paper}
+    groups = {"measured here": ours, "stated in the paper": theirs}
+    return bar_chart("NDCG@20 on test, Amazon Beauty", groups)
+
+
+def performance_figure() -> str:
+    """Draw our times as shares of those of others."""
+    title = "Time of our presets as a share of the other's"
+    return bar_chart(title, {"": {**time_ratios(), "equally fast": 1.0}}, digits=2)
+
+
+BLOCKS: dict[str, Callable[[], str]] = {
+    "table2": short_table,
+    **{f"table2-{dataset}": partial(table2, dataset) for dataset in DATASETS},
+    "more-seeds": more_seeds,
+    "table3": table3,
+    "presets": presets,
+    "folding": folding,
+    "selection": selection,
+    "performance": performance,
+    **{name: partial(benchmark, name) for name in BENCHMARKS},
+}
+"""Name of a block in a document → its text."""
+FIGURES = {"amazon-beauty.svg": quality_figure, "performance.svg": performance_figure}
+"""File in docs/figures → its picture."""
+
+
+def _figures(rows: Sequence[Row], dataset: str, most_seeds: int = 3) -> dict[str, Summary]:
+    """Return the figures of the rows that were measured with the paper's split, by row."""
+    found = summaries(dataset, "ratio", most_seeds=most_seeds)
+    return {row.name: found[row.folder] for row in rows if row.folder in found}
+
+
+def _quality(rows: Sequence[Row], dataset: str, most_seeds: int = 3) -> Table:
+    figures = _figures(rows, dataset, most_seeds)
+    folders = {row.name: row.folder for row in rows}
+    by_folder = {folders[name]: figure for name, figure in figures.items()}
+    against = {
+        row.folder: folders[row.against]
+        for row in rows
+        if row.against in folders and row.against != row.name
+    }
+    tested = p_values(dataset, against, by_folder, SELECTION_METRIC)
+    return quality_table(
+        figures,
+        {row.name: row.paper for row in rows},
+        {name: tested[folder] for name, folder in folders.items() if folder in tested},
+    )

@@ -1,0 +1,108 @@
+"""Copy the figures of finished runs into `results/`.
+
+    python -m tools.collect RUNS
+
+RUNS is the --out folder of `mgformer reproduce` or `mgformer compare`, with runs in NAME/seed-N.
+Only presets and rows of the paper's tables are copied, and only if they ran with the options that
+the preset has now. Tests between rows are computed from the figures per user and stored too.
+"""
+
+import argparse
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from mgformer.errors import MgformerError
+from mgformer.experiments import paper_rows
+from mgformer.ranking.metrics import SELECTION_METRIC
+from mgformer.runs.config import build_config
+from mgformer.runs.folder import Run, check_config, runs_below
+from tools.store import RESULTS, PairedResult, file_name, read_tests, run_result, write_json
+
+NUM_SEEDS = (3, 5)
+"""Tables are over the first three seeds; that of the two best models is over five."""
+
+
+def main() -> None:
+    """Copy all runs that can be named."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("runs", type=Path)
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    options = parser.parse_args()
+    for line in collect(options.runs, options.results):
+        print(line)
+
+
+def collect(folder: Path, results: Path) -> list[str]:
+    """Copy the runs below a folder; return a line about each."""
+    lines = []
+    comparable: dict[str, dict[str, list[Run]]] = {}
+    for run in runs_below(folder).runs:
+        record = run.record
+        name = run.folder.parent.name if run.folder.name.startswith("seed-") else record.model
+        split = record.config["split"]["kind"]
+        raw = known_run(record.dataset, name, split)
+        if raw is None:
+            lines.append(f"skipped {run.folder}: {name} is neither a preset nor a row of a table")
+            continue
+        try:
+            wanted = build_config({**raw, "seed": record.seed}, name)
+            check_config(run.folder, record.config, wanted)
+        except MgformerError as error:
+            lines.append(f"skipped {error}")
+            continue
+        path = results / record.dataset / file_name(name, split, [record.seed])
+        write_json(path, run_result(name, run, SELECTION_METRIC))
+        lines.append(f"wrote {path}")
+        if split == paper_rows.PAPER_SPLIT["kind"]:
+            comparable.setdefault(record.dataset, {}).setdefault(name, []).append(run)
+    for dataset, runs in comparable.items():
+        update_tests(dataset, runs, results)
+    return lines
+
+
+def known_run(dataset: str, name: str, split: str) -> Mapping[str, Any] | None:
+    """Return the run that a preset or a row of a table describes; None if there is none."""
+    raw = paper_rows.preset(dataset, name)
+    if raw is not None and raw.get("split", {}).get("kind", "ratio") == split:
+        return raw
+    rows = [*paper_rows.table2_rows(dataset), *paper_rows.table3_rows(dataset)]
+    rows = rows if split == paper_rows.PAPER_SPLIT["kind"] else []
+    return next((row.raw for row in rows if row.folder == name), None)
+
+
+def update_tests(dataset: str, runs: Mapping[str, Sequence[Run]], results: Path) -> None:
+    """Add the tests between the rows of both tables to those that were stored before."""
+    found = read_tests(dataset, results)
+    for rows in (paper_rows.table2_rows(dataset), paper_rows.table3_rows(dataset)):
+        folders = {row.name: row.folder for row in rows}
+        against = {row.name: row.against for row in rows}
+        for most in NUM_SEEDS:
+            own = {
+                name: [run for run in runs.get(place, ()) if run.record.seed < most]
+                for name, place in folders.items()
+            }
+            for name, tests in paper_rows.tests_of(rows, own).items():
+                sides = own[name], own[against[name]]
+                seeds = [{run.record.seed for run in side} for side in sides]
+                commits = {run.record.commit or run.record.library for s in sides for run in s}
+                found += [
+                    PairedResult(
+                        a=folders[name],
+                        b=folders[against[name]],
+                        metric=metric,
+                        difference=test.difference,
+                        p=test.p_value,
+                        users=test.num_users,
+                        seeds=sorted(seeds[0] & seeds[1]),
+                        commits=sorted(commits),
+                    )
+                    for metric, test in tests.items()
+                ]
+    newest = {(*sorted((t.a, t.b)), t.metric, *t.seeds): t for t in found}  # later ones win
+    if newest:
+        write_json(results / "tests" / f"{dataset}.json", list(newest.values()))
+
+
+if __name__ == "__main__":
+    main()
