@@ -14,6 +14,7 @@ from mgformer.experiments.tables import (
     Table,
     group_table,
     p_text,
+    published_text,
     quality_table,
     ratio_text,
 )
@@ -105,7 +106,7 @@ def presets() -> str:
             missing.append(f"{dataset}/{name}")
             continue
         theirs = paper.published(dataset, name, split)
-        stated = f"{theirs.recall:.4f} / {theirs.ndcg:.4f} ({theirs.source})" if theirs else NOTHING
+        stated = published_text(theirs) + (f" ({theirs.source})" if theirs else "")
         lines.append(
             [
                 f"{dataset}/{name}",

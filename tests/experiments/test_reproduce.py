@@ -6,7 +6,7 @@ import pytest
 
 from mgformer.errors import ConfigError, DataError
 from mgformer.experiments import paper, paper_rows
-from mgformer.experiments.chart import bar_chart, group_chart
+from mgformer.experiments.chart import bar_chart
 from mgformer.experiments.paper_rows import preset
 from mgformer.experiments.reproduce import provenance
 from mgformer.experiments.summary import summarize
@@ -143,7 +143,6 @@ def test_groups_are_those_of_the_records(reproduced):
     groups = [run.record.groups["unpopular"]["recall@20"] for run in runs["itemknn"]]
     cells = {row[0]: row[1:] for row in table.rows}
     assert cells["itemknn"][0].startswith(f"{sum(groups) / 2:.4f}")
-    ET.fromstring(group_chart("demo", summaries(runs)))
 
 
 def test_runs_of_different_data_are_not_put_together(reproduced):

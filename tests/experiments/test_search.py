@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from mgformer.errors import ConfigError
-from mgformer.experiments.search import FIRST_JUDGED, NEVER_PRUNED, Pruned, propose, search_space
+from mgformer.experiments.search import FIRST_JUDGED, NEVER_PRUNED, propose, search_space
 from mgformer.experiments.trials import Trial
 from mgformer.models.space import Choice, Float, Int
 from mgformer.runs.config import build_config
@@ -23,18 +23,18 @@ def made(number: int, value: float, **options: Any) -> Trial:
 
 
 def test_the_first_is_the_run_that_was_given() -> None:
-    assert propose(SPACE, {"a": 0.5, "b": 2, "c": "y"}, 0, []).options == {
+    assert propose(SPACE, {"a": 0.5, "b": 2, "c": "y"}, 0, []).params == {
         "a": 0.5, "b": 2, "c": "y",
     }  # fmt: skip
     # What lies outside of the space cannot be told to the search, and is not changed.
-    assert propose(SPACE, {"a": 0.0, "b": 99, "c": "x"}, 0, []).options == {"c": "x"}
+    assert propose(SPACE, {"a": 0.0, "b": 99, "c": "x"}, 0, []).params == {"c": "x"}
 
 
 def test_proposals_are_in_the_space_and_repeat_themselves() -> None:
     past = [made(0, 0.1, c="x"), *(made(n, 0.1 + n / 100) for n in range(1, 15))]
-    found = [propose(SPACE, {}, 3, past[:n]).options for n in range(1, 16)]
-    assert found == [propose(SPACE, {}, 3, past[:n]).options for n in range(1, 16)]
-    assert found != [propose(SPACE, {}, 4, past[:n]).options for n in range(1, 16)]
+    found = [propose(SPACE, {}, 3, past[:n]).params for n in range(1, 16)]
+    assert found == [propose(SPACE, {}, 3, past[:n]).params for n in range(1, 16)]
+    assert found != [propose(SPACE, {}, 4, past[:n]).params for n in range(1, 16)]
     assert all(value in SPACE[name] for options in found for name, value in options.items())
     assert len({options["a"] for options in found}) == len(found)
 
@@ -42,7 +42,7 @@ def test_proposals_are_in_the_space_and_repeat_themselves() -> None:
 def test_the_search_learns_from_what_was_good() -> None:
     good = [made(n, 0.9, a=0.002, b=9, c="y") for n in range(6)]
     bad = [made(n, 0.1, a=0.5, b=1, c="x") for n in range(54)]
-    proposed = [propose(SPACE, {}, seed, [*bad, *good]).options for seed in range(20)]
+    proposed = [propose(SPACE, {}, seed, [*bad, *good]).params for seed in range(20)]
     assert sum(options["c"] == "y" for options in proposed) > 14  # by chance 10
     assert sum(options["a"] < 0.03 for options in proposed) > 14
 
@@ -51,15 +51,18 @@ def test_what_does_worse_than_most_is_given_up() -> None:
     past = [made(n, 0.5) for n in range(NEVER_PRUNED)]
     attempt = propose(SPACE, {}, 0, past)
     for epoch in range(1, FIRST_JUDGED):
-        attempt.report(epoch, 0.0)
-    with pytest.raises(Pruned):
-        attempt.report(FIRST_JUDGED, 0.01)
+        attempt.report(0.0, epoch)
+        assert not attempt.should_prune()
+    attempt.report(0.01, FIRST_JUDGED)
+    assert attempt.should_prune()
     fine = propose(SPACE, {}, 0, past)
     for epoch in range(1, 20):
-        fine.report(epoch, 0.9)
+        fine.report(0.9, epoch)
+        assert not fine.should_prune()
     early = propose(SPACE, {}, 0, past[1:])
     for epoch in range(1, 20):
-        early.report(epoch, 0.0)  # too few to be compared with
+        early.report(0.0, epoch)
+        assert not early.should_prune()  # too few trials to compare with
 
 
 def test_what_is_looked_for() -> None:

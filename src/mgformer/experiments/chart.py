@@ -1,12 +1,7 @@
-"""Bar charts as SVG, small enough to be kept beside a document."""
+"""A bar chart as SVG, small enough to be kept beside a document."""
 
 from collections.abc import Mapping
 from html import escape
-
-from mgformer.experiments.summary import Summary
-from mgformer.experiments.timing import EpochTime
-from mgformer.ranking.evaluation import GROUPS
-from mgformer.ranking.metrics import SELECTION_METRIC, SELECTION_METRICS
 
 COLOR = "#4477aa"
 WIDTH, LINE, TOP, LETTER = 720, 20, 40, 7.5
@@ -44,29 +39,6 @@ def bar_chart(title: str, groups: Mapping[str, Mapping[str, float]], digits: int
         f'<title>{escape(title)}</title><rect width="100%" height="100%" fill="white"/>'
     )
     return "\n".join([head, *parts, "</svg>", ""])
-
-
-def quality_chart(dataset: str, rows: Mapping[str, Summary]) -> str:
-    """Return the NDCG@20 of every row as a picture."""
-    bars = {name: row.test[SELECTION_METRIC].mean for name, row in rows.items()}
-    return bar_chart(f"NDCG@20 on test, {dataset}", {"": bars})
-
-
-def group_chart(dataset: str, rows: Mapping[str, Summary]) -> str:
-    """Return what each popularity group contributes to Recall@20 as a picture."""
-    groups = {
-        f"{group} items": {
-            name: row.groups[group][SELECTION_METRICS[0]].mean for name, row in rows.items()
-        }
-        for group in GROUPS
-    }
-    return bar_chart(f"Recall@20 by popularity of items, {dataset}", groups)
-
-
-def timing_chart(times: Mapping[str, EpochTime]) -> str:
-    """Return the seconds of an epoch of every model as a picture."""
-    seconds = {name: time.seconds for name, time in times.items()}
-    return bar_chart("Seconds of an epoch", {"": seconds}, digits=1)
 
 
 def _text(x: float, y: float, text: str, anchor: str = "start", weight: str = "normal") -> str:

@@ -137,20 +137,15 @@ def compare(
                 run = config.model_copy(update={"seed": seed})
                 runs[name].append(ensure_run(run, place / f"seed-{seed}", dataset))
                 advance(1)
-    runs = best_first(runs)
-    (_, best), *others = runs.items()
-    figures = [run.per_user for run in best]
-    tests = {name: paired_tests([run.per_user for run in own], figures) for name, own in others}
-    return Comparison(runs, tests, tuned)
-
-
-def best_first(runs: Mapping[str, Sequence[Run]]) -> dict[str, list[Run]]:
-    """Return runs by name in the order of their validation NDCG@20, the best first."""
 
     def value(name: str) -> float:
         return statistics.fmean(run.record.valid[SELECTION_METRIC] for run in runs[name])
 
-    return {name: list(runs[name]) for name in sorted(runs, key=value, reverse=True)}
+    runs = {name: runs[name] for name in sorted(runs, key=value, reverse=True)}
+    (_, best), *others = runs.items()
+    figures = [run.per_user for run in best]
+    tests = {name: paired_tests([run.per_user for run in own], figures) for name, own in others}
+    return Comparison(runs, tests, tuned)
 
 
 def write_document(comparison: Comparison, folder: Path, command: str) -> None:

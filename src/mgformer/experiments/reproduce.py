@@ -8,21 +8,23 @@ from typing import NamedTuple
 import polars as pl
 import torch
 
-from mgformer.errors import BundleError, ConfigError
+from mgformer.errors import BundleError, ConfigError, DataError
 from mgformer.experiments import paper, paper_rows
-from mgformer.experiments.chart import group_chart, quality_chart, timing_chart
+from mgformer.experiments.chart import bar_chart
 from mgformer.experiments.paper_rows import Row
-from mgformer.experiments.summary import Summary, check_comparable, summarize
+from mgformer.experiments.summary import Summary, summarize
 from mgformer.experiments.tables import Table, group_table, quality_table, runs_csv, timing_table
 from mgformer.experiments.timing import epoch_times
 from mgformer.experiments.variants import VARIANTS
 from mgformer.files import write_text
-from mgformer.ranking.metrics import SELECTION_METRIC
+from mgformer.ranking.evaluation import GROUPS
+from mgformer.ranking.metrics import SELECTION_METRICS
 from mgformer.runs.config import build_config
 from mgformer.runs.folder import Run
 from mgformer.runs.record import commit_of_code
 from mgformer.version import __version__
 
+RECALL, NDCG = SELECTION_METRICS
 REFERENCE = "directau"
 """Epoch times of the other models are compared with those of this one."""
 TIMED = tuple(name for name in paper_rows.PUBLISHED if name != "ultragcn")
@@ -75,12 +77,20 @@ def reproduce(
         raise BundleError(f"{folder}: none of these runs exists; run without --no-train")
     summaries = {name: summarize([run.record for run in own]) for name, own in runs.items()}
     if what == "figure2":
-        table, chart = group_table(summaries), group_chart(dataset, summaries)
+        table = group_table(summaries)
+        groups = {
+            f"{group} items": {
+                name: row.groups[group][RECALL].mean for name, row in summaries.items()
+            }
+            for group in GROUPS
+        }
+        chart = bar_chart(f"Recall@20 by popularity of items, {dataset}", groups)
     else:
         tests = paper_rows.tests_of(rows, runs)
-        p_values = {name: found[SELECTION_METRIC].p_value for name, found in tests.items()}
+        p_values = {name: found[NDCG].p_value for name, found in tests.items()}
         table = quality_table(summaries, {row.name: row.paper for row in rows}, p_values)
-        chart = quality_chart(dataset, summaries)
+        bars = {name: row.test[NDCG].mean for name, row in summaries.items()}
+        chart = bar_chart(f"NDCG@20 on test, {dataset}", {"": bars})
     return Reproduced(table, provenance(rows, summaries, command), runs_csv(runs), chart, runs)
 
 
@@ -102,19 +112,27 @@ def reproduce_timing(dataset: str, only: Sequence[str], command: str) -> Reprodu
         f" {torch.__version__}; commit {commit_of_code() or __version__}.\n"
     )
     table = timing_table(times, stated, REFERENCE)
-    return Reproduced(table, text, csv.write_csv(), timing_chart(times), {})
+    bars = {name: time.seconds for name, time in times.items()}
+    chart = bar_chart(f"Seconds of an epoch, {dataset}", {"": bars}, digits=1)
+    return Reproduced(table, text, csv.write_csv(), chart, {})
 
 
 def provenance(rows: Sequence[Row], summaries: Mapping[str, Summary], command: str) -> str:
     """Say where the figures of a table come from; refuse figures that cannot be compared."""
-    one = check_comparable(summaries.values())
+    kinds = {(row.fingerprint, row.protocol) for row in summaries.values()}
+    if len(kinds) > 1:
+        raise DataError(
+            "runs of different data or protocols cannot stand in one table:"
+            f" {'; '.join(f'{data}, {protocol}' for data, protocol in kinds)}; choose another --out"
+        )
+    ((fingerprint, protocol),) = kinds
     first, *others = dict.fromkeys(row.against for row in rows if row.name in summaries)
     against = f"“{first}”" + "".join(
         f", or “{other}” for rows that start from it" for other in others
     )
     commits = sorted({commit for row in summaries.values() for commit in row.commits})
     return (
-        f"`{command}`\n\nData {one.fingerprint}; {one.protocol}. Every seed has its own split;"
+        f"`{command}`\n\nData {fingerprint}; {protocol}. Every seed has its own split;"
         f" figures are means ± deviations over seeds. p: paired t-test against {against}, over test"
         f" users, each averaged over the seeds. Commits: {', '.join(commits)}.\n"
     )

@@ -27,33 +27,13 @@ FIRST_JUDGED = 3
 """The first epoch at which a trial may be pruned: a low learning rate starts slowly."""
 
 
-class Pruned(Exception):
-    """The trial is worse than the median of earlier trials at this epoch."""
-
-
-class Attempt:
-    """Options to try."""
-
-    def __init__(self, trial: "optuna.Trial") -> None:
-        self.options: dict[str, Any] = dict(trial.params)
-        self._trial = trial
-
-    def report(self, epoch: int, value: float) -> None:
-        """Report a validation figure; raises `Pruned` if it is below the median at this epoch."""
-        self._trial.report(value, epoch)
-        if self._trial.should_prune():
-            raise Pruned
-
-
 def search_space(config: RunConfig, fixed: Collection[str] = ()) -> dict[str, Dimension]:
     """Return the options that tuning changes, by dotted name, without those in `fixed`."""
     model = config.model_class
     found = {f"model.{n}": d for n, d in searched(model.space, config.model.model_dump()).items()}
     if config.trainable:
         training = searched(SPACE, config.train.model_dump())
-        if (
-            "l2" in model.space
-        ):  # the model's own penalty: a second one on the same norms adds nothing
+        if "l2" in model.space:  # a second penalty on the same norms adds nothing
             training.pop("weight_decay", None)
         found |= {f"train.{name}": dimension for name, dimension in training.items()}
     return {name: dimension for name, dimension in found.items() if name not in fixed}
@@ -61,8 +41,8 @@ def search_space(config: RunConfig, fixed: Collection[str] = ()) -> dict[str, Di
 
 def propose(
     space: Mapping[str, Dimension], start: Mapping[str, Any], seed: int, past: Sequence[Trial]
-) -> Attempt:
-    """Return the options to try after the trials in `past`.
+) -> "optuna.Trial":
+    """Return a trial with the options to try (`params`) after the trials in `past`.
 
     Args:
         space: The options that may change.
@@ -74,15 +54,11 @@ def propose(
     optuna = import_optuna()
     ranges = {name: _distribution(optuna, dimension) for name, dimension in space.items()}
     study = _study(optuna, int(np.random.default_rng([seed, len(past)]).integers(2**31)))
-    states = {
-        "complete": optuna.trial.TrialState.COMPLETE,
-        "pruned": optuna.trial.TrialState.PRUNED,
-        "failed": optuna.trial.TrialState.FAIL,
-    }
     for trial in past:
+        state = "FAIL" if trial.state == "failed" else trial.state.upper()
         study.add_trial(
             optuna.create_trial(
-                state=states[trial.state],
+                state=optuna.trial.TrialState[state],
                 value=trial.value if trial.state == "complete" else None,
                 params=trial.options,
                 distributions={name: ranges[name] for name in trial.options},
@@ -90,10 +66,10 @@ def propose(
             )
         )
     if past:
-        return Attempt(study.ask(ranges))
+        return study.ask(ranges)
     inside = {n: start[n] for n, dimension in space.items() if start.get(n) in dimension}
     study.enqueue_trial(inside)
-    return Attempt(study.ask({name: ranges[name] for name in inside}))
+    return study.ask({name: ranges[name] for name in inside})
 
 
 def import_optuna() -> ModuleType:

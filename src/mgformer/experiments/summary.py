@@ -1,11 +1,10 @@
 """The figures of a row of a table: what the runs of one model have in the mean over seeds."""
 
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from pydantic import BaseModel, ConfigDict
 
-from mgformer.errors import DataError
 from mgformer.runs.record import Record
 
 
@@ -75,19 +74,6 @@ def summarize(records: Sequence[Record]) -> Summary:
         minutes=statistics.fmean(record.seconds.get("train", 0) for record in records) / 60,
         commits=sorted({record.commit or record.library for record in records}),
     )
-
-
-def check_comparable(summaries: Iterable[Summary]) -> Summary:
-    """Refuse figures of different data or protocols; return the first of them."""
-    first, *others = summaries
-    for other in others:
-        if (first.fingerprint, first.protocol) != (other.fingerprint, other.protocol):
-            raise DataError(
-                "runs of different data or protocols cannot stand in one table:"
-                f" {first.fingerprint}, {first.protocol} and {other.fingerprint},"
-                f" {other.protocol}; choose another --out"
-            )
-    return first
 
 
 def _figures(parts: Sequence[Mapping[str, float]]) -> dict[str, Figure]:

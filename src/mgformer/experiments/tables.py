@@ -8,7 +8,7 @@ import polars as pl
 
 from mgformer.errors import DataError
 from mgformer.experiments import paper
-from mgformer.experiments.summary import Figure, Summary, figure
+from mgformer.experiments.summary import Summary, figure
 from mgformer.experiments.timing import EpochTime
 from mgformer.ranking.evaluation import GROUPS
 from mgformer.ranking.metrics import SELECTION_METRIC, SELECTION_METRICS
@@ -170,7 +170,9 @@ def quality_table(
     lines = [
         [
             name,
-            *_beside(row, published.get(name)),
+            published_text(published.get(name)),
+            *(str(row.test[metric]) for metric in SELECTION_METRICS),
+            ratio_text(row, published.get(name)),
             p_text(p_values[name]) if name in p_values else NOTHING,
             str(row.valid[SELECTION_METRIC]),
             ", ".join(map(str, row.seeds)),
@@ -180,6 +182,11 @@ def quality_table(
         for name, row in rows.items()
     ]
     return Table(columns, lines)
+
+
+def published_text(figures: paper.Figures | None) -> str:
+    """Return published figures as text."""
+    return f"{figures.recall:.4f} / {figures.ndcg:.4f}" if figures else NOTHING
 
 
 def ratio_text(row: Summary, theirs: paper.Figures | None) -> str:
@@ -217,12 +224,6 @@ def timing_table(
     ]
     columns = ["", "paper s / epoch", "paper ratio", "s / epoch", f"ratio to {reference}"]
     return Table(columns, rows)
-
-
-def _beside(row: Summary, theirs: paper.Figures | None) -> list[str]:
-    stated = NOTHING if theirs is None else f"{theirs.recall:.4f} / {theirs.ndcg:.4f}"
-    ours: list[Figure] = [row.test[metric] for metric in SELECTION_METRICS]
-    return [stated, *map(str, ours), ratio_text(row, theirs)]
 
 
 def _escaped(cell: str) -> str:

@@ -11,14 +11,14 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from mgformer.data.dataset import Dataset
 from mgformer.data.splits import Split
 from mgformer.errors import ConfigError, DataError, MgformerError
-from mgformer.experiments.search import Attempt, Pruned, import_optuna, propose, search_space
+from mgformer.experiments.search import import_optuna, propose, search_space
 from mgformer.experiments.trials import Trial, Tuning, load_tuning, save_tuning
 from mgformer.files import write_text
 from mgformer.models.space import Dimension
@@ -30,6 +30,9 @@ from mgformer.runs.folder import check_config, check_data
 from mgformer.runs.prepare import prepare
 from mgformer.runs.train import protocol_of, validate
 from mgformer.training.log import Entry
+
+if TYPE_CHECKING:
+    import optuna
 
 BEST = "best.toml"
 log = logging.getLogger("mgformer")
@@ -110,7 +113,7 @@ def tune(
         raise ConfigError(
             f"{config.model_name} has no options to tune{why}; train it with: mgformer train"
         )
-    import_optuna()
+    import_optuna()  # before the data are read
     prepared = prepare(config, dataset)
     blind = without_test(prepared.split)
     if not len(blind.valid):
@@ -194,24 +197,28 @@ def _load_or_start(
     return found
 
 
-def _make_trial(config: RunConfig, attempt: Attempt, split: Split, before: Bundle | None) -> Trial:
+def _make_trial(
+    config: RunConfig, attempt: "optuna.Trial", split: Split, before: Bundle | None
+) -> Trial:
     """Make a trial. Some options cannot be built or diverge: the trial then counts as failed."""
-    began = time.perf_counter()
+    optuna, began = import_optuna(), time.perf_counter()
     curve: dict[int, float] = {}
 
     def follow(entry: Entry) -> None:
         if SELECTION_METRIC in entry:
             curve[entry["epoch"]] = entry[SELECTION_METRIC]
-            attempt.report(entry["epoch"], entry[SELECTION_METRIC])
+            attempt.report(entry[SELECTION_METRIC], entry["epoch"])
+            if attempt.should_prune():
+                raise optuna.TrialPruned
 
     def ended(**how: Any) -> Trial:
         seconds = round(time.perf_counter() - began, 3)
-        return Trial(options=attempt.options, curve=curve, seconds=seconds, **how)
+        return Trial(options=attempt.params, curve=curve, seconds=seconds, **how)
 
     try:
-        run = with_options(config, attempt.options)
+        run = with_options(config, attempt.params)
         found = validate(run, split, before=before, write=follow)
-    except Pruned:
+    except optuna.TrialPruned:
         return ended(state="pruned")
     except (MgformerError, MemoryError, np.linalg.LinAlgError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and "allocate" not in str(error):
@@ -221,6 +228,7 @@ def _make_trial(config: RunConfig, attempt: Attempt, split: Split, before: Bundl
 
 
 def _line(trial: Trial) -> str:
-    outcome = {"complete": "", "pruned": "pruned", "failed": f"failed: {trial.error}"}[trial.state]
-    outcome = outcome or f"validation NDCG@20 {trial.value:.4f}"
+    outcome = f"failed: {trial.error}" if trial.error else trial.state
+    if trial.state == "complete":
+        outcome = f"validation NDCG@20 {trial.value:.4f}"
     return f"{outcome}  {option_list(trial.options, '  ')}"
