@@ -1,11 +1,11 @@
-"""The exact pass of masked kernel attention: its share of the machine's speed, and its memory.
+"""Time masked kernel attention over all nodes, as a share of the machine's speed.
 
     python -m benchmarks.attention [--nodes 1000000] [--channels 128] [--repeats 5]
 
 All nodes are keys and queries, as in evaluation and export: 2 m F + 4 F D multiply-adds for a key
-and as many for a query, F = m features doubled by the mask. The rate of its matrix products, as
-the profiler sees them, is set beside that of one large product; memory is counted beyond inputs and
-result.
+and as many for a query, F = m features doubled by the mask. The profiler gives the rate of its
+matrix products, which is compared with the rate of one large product. Memory is what it needs
+besides inputs and result.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from mgformer.training.memory import keep_freed_memory
 PRODUCTS = ("aten::mm", "aten::addmm")
 LARGE = 4096
 COPIED = 512_000_000
-"""Bytes, far more than caches hold."""
+"""Bytes; far more than the caches hold."""
 
 
 def main() -> None:
@@ -49,7 +49,7 @@ def main() -> None:
     def attention() -> torch.Tensor:
         return kernel_attention(x, x, values, projection, angles, chunk=CHUNK)
 
-    # First of all: later, memory that was freed is there to be taken again.
+    # Measured first: later, freed memory is reused and does not show.
     extra = peak_memory_mb(attention) - 4 * n * m / 1e6
     keep_freed_memory()
     source, target = torch.ones(COPIED // 4), torch.empty(COPIED // 4)

@@ -1,11 +1,11 @@
-"""Our LightGCN beside the formulation of the public LightGCN-PyTorch.
+"""Time our LightGCN beside the formulation of the public LightGCN-PyTorch.
 
     python -m benchmarks.baselines [--dataset gowalla] [--steps 10] [--repeats 5]
 
 The public one is re-created here: a sparse adjacency by coordinates, `torch.sparse.mm` for every
 layer of all nodes, layers stacked and averaged, dense Adam. Its sampling, a Python loop over users,
-is left out: both train on the same batches, ours with its own draws of negatives included. A round
-is `steps` steps of each; an epoch is as many rounds as it takes.
+is left out: both train on the same batches, and ours also draws its negatives. A round is `steps`
+steps of each.
 """
 
 import argparse
@@ -29,7 +29,7 @@ BATCH, DIM, LAYERS, LR, L2 = 2048, 64, 3, 1e-3, 1e-4
 
 
 class PublicLightGCN(nn.Module):
-    """LightGCN-PyTorch's model, `computer` and `bpr_loss`, in as many words."""
+    """LightGCN-PyTorch's model, `computer` and `bpr_loss`."""
 
     def __init__(self, graph: Graph) -> None:
         super().__init__()

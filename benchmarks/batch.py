@@ -1,10 +1,10 @@
-"""Lists for everybody: `recommend --all` to a Parquet file, beside implicit's batched top-k.
+"""Make lists for all users: `recommend --all` to a Parquet file, beside implicit's batched top-k.
 
     python -m benchmarks.batch [--users 1000000] [--threads 2] [--save]
 
-Random vectors of 100,000 items × 64 channels. Users per second are measured on a sample of users by
-the code of the command, ranking, ids and file included, in turn with implicit's top-k in C++ on the
-same vectors, with the same items masked and the same threads, which leaves its lists in memory.
+Random vectors of 100,000 items × 64 channels. Users per second are measured on a sample of users.
+Ours runs the code of the command, with ranking, ids and file. implicit runs its top-k in C++ on the
+same vectors, with the same items masked and the same threads, and leaves its lists in memory.
 With --users, the command itself runs on that many users instead; its peak memory is what the system
 reports.
 """
@@ -44,7 +44,7 @@ BATCH = 1_000  # users that implicit is given at a time
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--users", type=int, help="run the command on so many users instead")
+    parser.add_argument("--users", type=int, help="run the command on this many users instead")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--save", action="store_true", help="write results/benchmarks")
@@ -91,7 +91,7 @@ def beside_implicit(
 
 
 def by_command(bundle: Bundle, threads: int) -> tuple[list[tuple[str, str]], dict[str, Any]]:
-    """Run `mgformer recommend --all` and look at its time, memory and file."""
+    """Run `mgformer recommend --all` and measure its time, memory and file."""
     with tempfile.TemporaryDirectory() as folder:
         run, target = Path(folder) / "run", Path(folder) / "lists.parquet"
         save_bundle(bundle, run)
@@ -104,8 +104,10 @@ def by_command(bundle: Bundle, threads: int) -> tuple[list[tuple[str, str]], dic
         ) as process:
             status = Path(f"/proc/{process.pid}/status")
             while process.poll() is None:
-                told = re.search(r"VmHWM:\s+(\d+) kB", status.read_text())
-                highest = int(told[1]) if told else highest  # what has ended tells nothing
+                found = re.search(r"VmHWM:\s+(\d+) kB", status.read_text())
+                highest = (
+                    int(found[1]) if found else highest
+                )  # a process that has ended has no VmHWM
                 time.sleep(0.1)
         assert process.returncode == 0, "the command failed"
         seconds, memory = time.perf_counter() - start, highest * 1024 / 1e6

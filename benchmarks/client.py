@@ -1,8 +1,8 @@
-"""The service as a process, and a client that takes little of the machine: sockets, kept alive.
+"""Start the service as a process, and send requests with little overhead over open connections.
 
-`ask_in_turn` waits for each answer; `load` keeps connections busy all the time (closed loop) or
-sends at given moments whatever happens (open loop), in which case latencies count from the moment
-that a request was due, so that a service that stalls is not spared.
+`ask_in_turn` waits for each answer. `load` either keeps all connections busy (closed loop) or sends
+requests on a schedule (open loop). In the open loop, latency counts from the time a request was
+due, so a service that stalls gets no discount.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ class Reply(NamedTuple):
 
 @contextmanager
 def served(folder: Path) -> Iterator[int]:
-    """Run `mgformer serve` as people do, and yield its port."""
+    """Run `mgformer serve` in a process, and yield its port."""
     with socket.socket() as free:
         free.bind((HOST, 0))
         port = free.getsockname()[1]
@@ -81,11 +81,10 @@ def load(
     """Send requests over several connections.
 
     Args:
-        port: Of the service.
-        requests: What to send, in this order.
-        connections: How many may be under way at a time.
-        rate: Requests per second to send at even distances; as fast as they are answered if not
-            given.
+        port: Port of the service.
+        requests: Requests to send, in this order.
+        connections: Requests that may be open at a time.
+        rate: Requests per second, evenly spaced; None: as fast as they are answered.
     """
     return asyncio.run(_load(port, requests, connections, rate))
 
@@ -122,7 +121,7 @@ async def _load(
 
 
 class _Stream(asyncio.Protocol):
-    """A connection that sends what is due next as soon as it has its last answer."""
+    """A connection that sends the next request once the last one is answered."""
 
     def __init__(
         self,
@@ -164,7 +163,7 @@ class _Stream(asyncio.Protocol):
 
 
 def _parsed(received: bytes) -> tuple[int, bytes] | None:
-    """Return status and body of an answer, None while it is not whole."""
+    """Return status and body of an answer; None while it is incomplete."""
     head, end, body = received.partition(b"\r\n\r\n")
     length = LENGTH.search(head)
     if not end or length is None or len(body) < int(length[1]):

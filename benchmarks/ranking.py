@@ -1,10 +1,10 @@
-"""Evaluation of yelp2018-size matrices beside its limit and a peer.
+"""Evaluate matrices of the size of yelp2018, beside the limit and a peer.
 
     python -m benchmarks.ranking
 
 The limit is the bare matrix product, tile by tile, without masking, ranking or metrics. The peer is
 implicit's batched top-k in C++ on the same vectors, with the same items masked. The matrices are
-random; train and test pairs are those of yelp2018 where it is at hand, else generated.
+random. The train and test pairs are those of yelp2018 if it is installed, else generated.
 """
 
 import argparse
@@ -29,7 +29,7 @@ NUM_USERS, NUM_ITEMS, DIM = 31_668, 38_048, 64
 
 
 def pairs() -> tuple[str, Interactions, Interactions]:
-    """Return where the pairs are from, and train and test."""
+    """Return the source of the pairs, the train pairs and the test pairs."""
     if is_present("yelp2018"):
         parts = load("yelp2018").parts
         assert parts is not None

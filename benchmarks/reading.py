@@ -1,9 +1,9 @@
-"""From a CSV of ten million rows with string ids to a CSR matrix, beside polars' bare reading.
+"""Read a CSV of ten million rows with string ids into a CSR matrix, beside polars alone.
 
     python -m benchmarks.reading
 
-The limit is polars reading the same file and counting distinct users and items: no ids are
-numbered, no duplicates are merged, no matrix is built.
+The limit is polars, which reads the same file and counts distinct users and items. It numbers no
+ids, merges no duplicates and builds no matrix.
 """
 
 import argparse

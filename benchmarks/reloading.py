@@ -1,4 +1,4 @@
-"""Bundles taken up under load: no request fails, and every answer is of one bundle or the other."""
+"""Reload bundles under load: no request may fail, and every answer must come from one bundle."""
 
 import json
 import tempfile
@@ -20,7 +20,7 @@ CONNECTIONS, K = 8, 20
 
 
 def reloading(num_requests: int, dim: int) -> dict[str, float]:
-    """Ask while bundles are written and taken up again and again; return what came of it."""
+    """Send requests while bundles are written and reloaded; return counts and latencies."""
     first = synthetic_bundle(dim=dim, **YELP2018)
     second = replace(first, scorer=synthetic_bundle(dim=dim, **YELP2018, seed=1).scorer)
     bundles = first, second
@@ -52,7 +52,7 @@ def reloading(num_requests: int, dim: int) -> dict[str, float]:
                 writer.join()
     answered: Counter[object] = Counter(_bundle_of(reply, lists) for reply in replies)
     assert all(reply.status == 200 for reply in reloads)
-    assert min(answered[0], answered[1]) > 0, "only one of the bundles was asked"
+    assert min(answered[0], answered[1]) > 0, "only one of the bundles answered"
     seconds = [reply.seconds for reply in replies]
     return {
         "requests": len(replies),
@@ -66,7 +66,7 @@ def reloading(num_requests: int, dim: int) -> dict[str, float]:
 
 
 def _bundle_of(reply: Reply, lists: Sequence[Mapping[Any, list[Any]]]) -> int | None:
-    """Return which bundle an answer is of; None if it is of neither."""
+    """Return which bundle an answer comes from; None for neither."""
     if reply.status != 200:
         return None
     answer = json.loads(reply.body)

@@ -1,13 +1,13 @@
-"""The service on vectors of the size of yelp2018, beside the bare product and partition in numpy.
+"""Time the service on vectors of the size of yelp2018, beside bare numpy.
 
     python -m benchmarks.serving [--dim 256 128 64] [--reload] [--save]
 
-`mgformer serve` runs as a process of its own, with one worker that computes with one thread; the
-client is another process on the same machine. The limit is what any exact answer has to do for one
-user, without HTTP, ids or JSON: items @ user, seen items masked, argpartition, the k best sorted,
-in numpy with one thread; it is also asked for at the pace of the service's test, which shows what
-the machine itself holds up. With --reload, new bundles are loaded under load instead, and every
-answer is compared with those of the two bundles.
+`mgformer serve` runs in its own process, with one worker and one thread. The client is another
+process on the same machine. The limit is the work that any exact answer needs for one user, without
+HTTP, ids or JSON: items @ user, mask seen items, argpartition, sort the k best; in numpy with one
+thread. The limit is also timed at the pace of the service's test, to show what the machine itself
+can do. With --reload, new bundles are loaded under load instead, and every answer is compared with
+those of the two bundles.
 """
 
 import argparse
@@ -50,10 +50,15 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--dim", type=int, nargs="*", default=[256, 128, 64])
-    parser.add_argument("--requests", type=int, default=1_000, help="in turn, in every round")
+    parser.add_argument("--requests", type=int, default=1_000, help="requests of each round")
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=8.0, help="at half of the highest rate")
-    parser.add_argument("--reload", action="store_true", help="take up bundles under load instead")
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=8.0,
+        help="duration of the test at half of the highest rate",
+    )
+    parser.add_argument("--reload", action="store_true", help="load new bundles under load instead")
     parser.add_argument("--save", action="store_true", help="write results/benchmarks")
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -117,7 +122,7 @@ def measure(dim: int, options: argparse.Namespace) -> dict[str, dict[str, float]
 def in_turn(
     port: int, wire: dict[str, list[bytes]], bundle: Bundle, users: NDArray[np.int64], repeats: int
 ) -> dict[str, list[list[float]]]:
-    """Return the seconds of every request, in rounds of all kinds; a first round warms up."""
+    """Return the seconds of every request, round by round; a first round warms up."""
     seconds: dict[str, list[list[float]]] = {name: [] for name in (*wire, "limit")}
     for _ in range(repeats + 1):
         for way, requests in wire.items():
@@ -131,7 +136,8 @@ def bare(
 ) -> list[float]:
     """Return the seconds of product, mask, partition and sort for each of the users.
 
-    They follow one another, or are due at moments, in seconds from now, from which they count then.
+    Without `moments` they follow one another. Otherwise each is due at its moment, in seconds from
+    now, and its time counts from then.
     """
     known = bundle.known
     vectors, items = (getattr(bundle.scorer, side).numpy() for side in ("users", "items"))
@@ -169,7 +175,7 @@ def under_load(
 
 
 def checked(replies: Sequence[Reply]) -> list[float]:
-    """Return the seconds, provided that all went well."""
+    """Return the seconds; all replies must be OK."""
     assert all(reply.status == 200 for reply in replies)
     return [reply.seconds for reply in replies]
 

@@ -1,6 +1,6 @@
-"""Bundles of random vectors, of the size of real ones: what they recommend is noise, at full cost.
+"""Bundles of random vectors with the size of real ones: their lists are noise, at full cost.
 
-Pairs are random too, but some items have many and most have few.
+Pairs are random too: a few items have many pairs and most have few.
 """
 
 import numpy as np
@@ -19,7 +19,7 @@ YELP2018 = {"num_users": 31_668, "num_items": 38_048, "num_pairs": 1_561_406}
 def synthetic_bundle(
     num_users: int, num_items: int, dim: int, num_pairs: int, seed: int = 0
 ) -> Bundle:
-    """Return random vectors and pairs, with ids that are text."""
+    """Return random vectors and pairs, with text ids."""
     rng = np.random.default_rng(seed)
     users, items = (
         Ids(pl.select(pl.format(f"{kind}-{{}}", pl.int_range(count) + 10_000_000)).to_series())

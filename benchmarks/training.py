@@ -1,13 +1,13 @@
-"""An epoch of MGFormer beside one of DirectAU with LightGCN's embeddings, and steps as graphs grow.
+"""Time an epoch of MGFormer beside one of DirectAU, and steps on growing graphs.
 
     python -m benchmarks.training [--datasets amazon-beauty yelp2018] [--steps 10] [--repeats 5]
 
-Both train at the batch size, channels and threads of the dataset's mgformer.toml, DirectAU with two
-layers; a round is `steps` steps of each. The kernel form is the paper's, with all nodes as keys.
-How many epochs each needs to its best validation NDCG@20 is read from the runs of table 2, and
-what wider attention would add to that from those of table 3.
-Graphs that grow are generated: 10 pairs a user, items by a power law. They are trained with the
-preset of Beauty, and the optimiser that touches only the rows of a step.
+Both train with the batch size, channels and threads of the dataset's mgformer.toml; DirectAU has
+two layers of LightGCN. A round is `steps` steps of each. The kernel form is the paper's, with all
+nodes as keys. The runs of table 2 tell how many epochs each model needs to its best validation
+NDCG@20; those of table 3 tell what wider attention would add.
+The growing graphs are generated, with 10 pairs per user and items by a power law. They are trained
+with the preset of Beauty, and the optimizer that updates only the rows of a step.
 """
 
 import argparse
@@ -35,7 +35,7 @@ OURS, THEIRS = "MGFormer", "DirectAU-LightGCN"
 KERNELS = "MGFormer, kernel attention to all"
 SIZES = (10_000, 100_000, 1_000_000)
 WIDER = ("256 neighbours", "attention over landmarks")
-"""Forms that attend to more nodes than the preset does, and cost more."""
+"""Forms that attend to more nodes than the preset, at a higher cost."""
 
 
 def main() -> None:
@@ -108,7 +108,7 @@ def epochs_of(dataset: str, options: argparse.Namespace) -> None:
 def runs_of_both(folder: Path) -> list[tuple[Run, Run]]:
     """Return the runs of MGFormer and DirectAU with the same seeds, and so the same splits."""
     rows = paper_rows.table2_rows(folder.name, ("mgformer", "directau"))
-    found = paper_rows.find_all(rows, folder)  # of one protocol and with the options of the presets
+    found = paper_rows.find_all(rows, folder)  # with the protocol and options of the presets
     return of_same_seeds(found.get("mgformer", []), found.get("directau", []))
 
 
@@ -119,16 +119,16 @@ def of_same_seeds(ours: list[Run], theirs: list[Run]) -> list[tuple[Run, Run]]:
 
 
 def validation_share(pairs: list[tuple[Run, Run]]) -> float:
-    """Return what MGFormer's validation took, the search for scores in it, to what training did."""
+    """Return the time of MGFormer's validation, with its search for scores, divided by training."""
     entries = [entry for run, _ in pairs for entry in run.log]
     validating = sum(entry.get("validation_seconds", 0.0) for entry in entries)
     return float(validating / sum(entry["seconds"] for entry in entries))
 
 
 def epochs_to_best(pairs: list[tuple[Run, Run]]) -> dict[str, tuple[float, float]]:
-    """Return the epochs of both to the best validation NDCG@20, in the mean of the seeds.
+    """Return the epochs that both need to their own best validation NDCG@20, and to DirectAU's.
 
-    To their own best, and to the best that DirectAU reaches.
+    Values are means over the seeds.
     """
     if not pairs:
         return {}
@@ -151,7 +151,7 @@ def epochs_to_best(pairs: list[tuple[Run, Run]]) -> dict[str, tuple[float, float
 
 
 def quality_of(folder: Path) -> dict[str, float]:
-    """Return the validation NDCG@20 of the preset to that of wider forms, for the same seeds."""
+    """Return the validation NDCG@20 of the preset divided by that of wider forms."""
     found = paper_rows.find_all(paper_rows.table3_rows(folder.name, (AS_IT_IS, *WIDER)), folder)
     ratios = {}
     for name in WIDER:
@@ -173,7 +173,7 @@ def curve(run: Run) -> dict[int, float]:
 
 
 def first_reaching(run: Run, value: float) -> int | None:
-    """Return the epoch in which a run is first as good as that, None if it never is."""
+    """Return the first epoch that reaches a value; None if none does."""
     return next((epoch for epoch, found in curve(run).items() if found >= value), None)
 
 
@@ -196,7 +196,7 @@ def growth(options: argparse.Namespace) -> None:
 
 
 def generated(num_nodes: int) -> Interactions:
-    """Return pairs of as many users as items, 10 a user, popular items first."""
+    """Return a graph with as many users as items and 10 pairs per user, popular items first."""
     rng = np.random.default_rng(0)
     half = num_nodes // 2
     users = np.repeat(np.arange(half, dtype=np.int32), 10)

@@ -33,7 +33,7 @@ def found(table: Path, folder: Path) -> Comparison:
     return compare(configs, folder, num_seeds=2)
 
 
-def test_figures_are_those_of_train(found: Comparison, table: Path) -> None:
+def test_figures_equal_those_of_train(found: Comparison, table: Path) -> None:
     assert set(found.runs) == {"popularity", "ease", "bprmf"}
     for name, runs in found.runs.items():
         for seed, run in enumerate(runs):
@@ -68,7 +68,7 @@ def test_the_best_on_validation_comes_first_and_the_others_are_tested_against_it
         assert tests["ndcg@20"].num_users == 120
 
 
-def test_the_table(found: Comparison) -> None:
+def test_comparison_table(found: Comparison) -> None:
     columns, rows = comparison_table(found.runs, found.tests)
     assert columns[:3] == ["model", "Recall@20", "NDCG@20"]
     cells = {row[0]: dict(zip(columns, row, strict=True)) for row in rows}
@@ -86,7 +86,7 @@ def test_the_table(found: Comparison) -> None:
     assert "p < 0.025" in told
 
 
-def test_it_goes_on_where_it_stopped(found: Comparison, table: Path, folder: Path) -> None:
+def test_an_interrupted_comparison_continues(found: Comparison, table: Path, folder: Path) -> None:
     kept = {
         path: path.stat().st_mtime_ns
         for path in folder.rglob("record.json")
@@ -120,7 +120,7 @@ def test_it_goes_on_where_it_stopped(found: Comparison, table: Path, folder: Pat
     assert f"- protocol: {record.protocol}" in document
 
 
-def test_everybody_gets_as_many_trials(table: Path, tmp_path: Path) -> None:
+def test_every_model_gets_the_same_number_of_trials(table: Path, tmp_path: Path) -> None:
     arguments = ["--models", "ease,itemknn,popularity", "--tune", 3, "--out", tmp_path]
     results = json.loads(succeed("compare", table, *arguments, "--seeds", 2, "--json"))
     assert len(results) == 6
@@ -144,14 +144,14 @@ def test_everybody_gets_as_many_trials(table: Path, tmp_path: Path) -> None:
     assert ", expected " in done.stderr
 
 
-def test_an_interrupted_comparison_says_how_to_go_on(
+def test_an_interrupted_comparison_says_how_to_continue(
     table: Path, tmp_path: Path, interrupt_at: Callable[[str], AbstractContextManager[None]]
 ) -> None:
     arguments = ["compare", table, "--models", "ease,gfcf", "--out", tmp_path, "--json"]
     with interrupt_at("training gfcf"):
         done = mgformer(*arguments)
     assert done.returncode == 130
-    assert "interrupted; the same command goes on" in done.stderr
+    assert "interrupted; run the same command again" in done.stderr
     assert len(json.loads(succeed(*arguments))) == 2
 
 
@@ -189,13 +189,13 @@ def test_runs_of_different_protocols_are_refused(tmp_path: Path) -> None:
         contestants([str(two), str(other)])
 
 
-def test_a_model_without_a_file_has_the_protocol_of_the_files(tmp_path: Path) -> None:
+def test_a_model_without_a_file_takes_the_protocol_of_the_files(tmp_path: Path) -> None:
     preset(tmp_path, "ease", model={"name": "ease"}, split={"test": 0.2})
     configs = contestants(["gfcf", "ease"], presets=tmp_path)
     assert {config.split.test for config in configs.values()} == {0.2}
 
 
-def test_bad_questions(table: Path, tmp_path: Path) -> None:
+def test_bad_arguments(table: Path, tmp_path: Path) -> None:
     for arguments, expected in {
         ("lightgnc,ease",): "--models: unknown model 'lightgnc'; did you mean lightgcn?",
         ("ease,EASE",): "--models: ease is named twice",

@@ -84,7 +84,7 @@ def test_variants_are_tested_against_what_they_start_from(reproduced):
     assert "against “as it is”, or “kernel attention” for rows that start from it" in text
 
 
-def test_rows_that_are_not_there_are_refused():
+def test_unknown_rows_are_refused():
     with pytest.raises(ConfigError, match=r"no model 'gpt'; choose from: popularity"):
         paper_rows.table2_rows("amazon-beauty", ["gpt"])
     with pytest.raises(ConfigError, match="no variant 'magic'"):
@@ -112,7 +112,7 @@ def test_runs_are_shared_and_not_repeated(reproduced):
     assert [run.record.seed for run in runs["itemknn"]] == [0, 1]
 
 
-def test_the_table_states_means_ratios_and_p_values(reproduced):
+def test_the_table_shows_means_ratios_and_p_values(reproduced):
     rows, runs, _ = reproduced
     rows = [
         row._replace(
@@ -137,7 +137,7 @@ def test_the_table_states_means_ratios_and_p_values(reproduced):
     assert one["popularity"]["ndcg@20"] == paired_test(*values)
 
 
-def test_groups_are_those_of_the_records(reproduced):
+def test_groups_equal_those_of_the_records(reproduced):
     _, runs, _ = reproduced
     table = group_table(summaries(runs))
     groups = [run.record.groups["unpopular"]["recall@20"] for run in runs["itemknn"]]
@@ -182,7 +182,7 @@ def test_reproduce_writes_a_table_and_a_chart(tmp_path):
     assert r"\begin{tabular}" in (tmp_path / "demo" / "table2.tex").read_text()
 
 
-def test_what_cannot_be_reproduced_is_said(tmp_path):
+def test_bad_arguments(tmp_path):
     done = mgformer("reproduce", "table2", "--dataset", "demo", "--only", "gpt", "--out", tmp_path)
     assert done.returncode == 2
     assert "no model 'gpt'" in done.stderr

@@ -1,4 +1,4 @@
-"""Runs are trained once, and never passed off as others."""
+"""Runs are trained once, and a run with other options or data is refused."""
 
 import json
 from pathlib import Path
@@ -24,7 +24,7 @@ def run(table: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     return ensure_run(described(table, dim=8), tmp_path_factory.mktemp("runs") / "bprmf")
 
 
-def test_a_run_is_what_training_gives_and_is_not_repeated(run: Run, table: Path) -> None:
+def test_a_run_equals_its_training_and_is_not_repeated(run: Run, table: Path) -> None:
     bundle = train(described(table, dim=8))
     assert run.record.test == bundle.record.test
     assert bundle.per_user is not None
@@ -35,7 +35,7 @@ def test_a_run_is_what_training_gives_and_is_not_repeated(run: Run, table: Path)
     assert find_run(run.folder / "elsewhere") is None
 
 
-def test_times_are_those_of_the_log(run: Run) -> None:
+def test_times_come_from_the_log(run: Run) -> None:
     lines = (run.folder / "log.jsonl").read_text().splitlines()
     entries = [json.loads(line) for line in lines]
     seconds = [entry["seconds"] for entry in entries]
@@ -62,7 +62,7 @@ def test_a_model_without_epochs_has_one_time(table: Path, tmp_path: Path) -> Non
     assert not (tmp_path / "ease" / "bundle.json").exists()
 
 
-def test_another_run_is_not_taken_for_this_one(run: Run, table: Path, tmp_path: Path) -> None:
+def test_a_run_with_other_options_or_data_is_refused(run: Run, table: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"has model\.dim = 8, expected 16; delete it"):
         ensure_run(described(table, dim=16), run.folder)
     other = tmp_path / "other.csv"
@@ -71,13 +71,13 @@ def test_another_run_is_not_taken_for_this_one(run: Run, table: Path, tmp_path: 
         ensure_run(described(table, dim=8), run.folder, open_dataset(str(other)))
 
 
-def test_an_option_that_was_not_set_is_another(table: Path, tmp_path: Path) -> None:
+def test_an_unset_option_differs_from_a_set_one(table: Path, tmp_path: Path) -> None:
     small = {"dim": 8, "num_negatives": 5}
     ensure_run(described(table, "ultragcn", **small), tmp_path / "run")
     with pytest.raises(ConfigError, match=r"negative_weight = None, expected 3\.0"):
         ensure_run(described(table, "ultragcn", **small, negative_weight=3), tmp_path / "run")
 
 
-def test_figures_per_user_that_are_gone(run: Run, tmp_path: Path) -> None:
+def test_missing_figures_per_user(run: Run, tmp_path: Path) -> None:
     with pytest.raises(BundleError, match="has no figures per user"):
         _ = Run(tmp_path, run.record).per_user

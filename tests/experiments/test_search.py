@@ -1,4 +1,4 @@
-"""What is proposed follows from the trials before and the seed alone."""
+"""A proposal depends only on the earlier trials and the seed."""
 
 import builtins
 from typing import Any
@@ -22,15 +22,15 @@ def made(number: int, value: float, **options: Any) -> Trial:
     )
 
 
-def test_the_first_is_the_run_that_was_given() -> None:
+def test_the_first_proposal_is_the_given_run() -> None:
     assert propose(SPACE, {"a": 0.5, "b": 2, "c": "y"}, 0, []).params == {
         "a": 0.5, "b": 2, "c": "y",
     }  # fmt: skip
-    # What lies outside of the space cannot be told to the search, and is not changed.
+    # Options outside the space are not proposed, and stay as they are.
     assert propose(SPACE, {"a": 0.0, "b": 99, "c": "x"}, 0, []).params == {"c": "x"}
 
 
-def test_proposals_are_in_the_space_and_repeat_themselves() -> None:
+def test_proposals_lie_in_the_space_and_are_reproducible() -> None:
     past = [made(0, 0.1, c="x"), *(made(n, 0.1 + n / 100) for n in range(1, 15))]
     found = [propose(SPACE, {}, 3, past[:n]).params for n in range(1, 16)]
     assert found == [propose(SPACE, {}, 3, past[:n]).params for n in range(1, 16)]
@@ -39,7 +39,7 @@ def test_proposals_are_in_the_space_and_repeat_themselves() -> None:
     assert len({options["a"] for options in found}) == len(found)
 
 
-def test_the_search_learns_from_what_was_good() -> None:
+def test_the_search_learns_from_good_trials() -> None:
     good = [made(n, 0.9, a=0.002, b=9, c="y") for n in range(6)]
     bad = [made(n, 0.1, a=0.5, b=1, c="x") for n in range(54)]
     proposed = [propose(SPACE, {}, seed, [*bad, *good]).params for seed in range(20)]
@@ -47,7 +47,7 @@ def test_the_search_learns_from_what_was_good() -> None:
     assert sum(options["a"] < 0.03 for options in proposed) > 14
 
 
-def test_what_does_worse_than_most_is_given_up() -> None:
+def test_trials_below_the_median_are_pruned() -> None:
     past = [made(n, 0.5) for n in range(NEVER_PRUNED)]
     attempt = propose(SPACE, {}, 0, past)
     for epoch in range(1, FIRST_JUDGED):
@@ -65,7 +65,7 @@ def test_what_does_worse_than_most_is_given_up() -> None:
         assert not early.should_prune()  # too few trials to compare with
 
 
-def test_what_is_looked_for() -> None:
+def test_search_space() -> None:
     run = build_config({"model": {"name": "lightgcn"}})
     assert set(search_space(run)) == {
         "model.dim", "model.num_layers", "model.l2", "train.lr", "train.batch_size",

@@ -30,7 +30,7 @@ def test_latex() -> None:
     assert lines[4] == r"5 \% \& more & 1 \\"
 
 
-def test_tests_are_those_of_scipy() -> None:
+def test_paired_tests_equal_those_of_scipy() -> None:
     ours, theirs = [0.1, 0.5, 0.9, 0.3], [0.2, 0.3, 0.5, 0.3]
     found = paired_tests([users(ours)], [users(theirs)])
     expected = stats.ttest_rel(ours, theirs)
@@ -53,7 +53,7 @@ def test_a_user_counts_once_whatever_the_number_of_seeds() -> None:
     assert found.num_users == 4
 
 
-def test_other_users_cannot_be_compared() -> None:
+def test_runs_on_different_users_are_refused() -> None:
     one = users([0.1, 0.2, 0.3, 0.4])
     with pytest.raises(DataError, match="tested on different users"):
         paired_tests([one], [one.reverse()])

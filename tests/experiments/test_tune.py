@@ -1,4 +1,4 @@
-"""Tuning: never worse than what was given, blind to test, and able to go on."""
+"""Tuning: never worse than the given run, blind to test, able to continue."""
 
 import json
 import subprocess
@@ -35,7 +35,7 @@ def options_in(folder: Path) -> list[dict[str, Any]]:
     return [trial.options for trial in tuning.trials]
 
 
-def test_the_first_trial_is_what_was_given_and_the_best_is_not_worse(
+def test_the_first_trial_is_the_given_run_and_the_best_is_not_worse(
     table: Path, tmp_path: Path
 ) -> None:
     config = described(table, options={"l2": 1.0})
@@ -47,7 +47,7 @@ def test_the_first_trial_is_what_was_given_and_the_best_is_not_worse(
     assert flat_options(tuned.config.to_mapping())["model.l2"] == tuned.best.options["model.l2"]
 
 
-def test_what_it_writes_is_a_run_with_the_figures_it_names(table: Path, tmp_path: Path) -> None:
+def test_best_toml_trains_to_the_figures_it_names(table: Path, tmp_path: Path) -> None:
     tuned = tune(described(table, seed=3), tmp_path, 4)
     text = (tmp_path / BEST).read_text()
     assert build_config(read_config(tmp_path / BEST)) == tuned.config
@@ -60,7 +60,7 @@ def test_what_it_writes_is_a_run_with_the_figures_it_names(table: Path, tmp_path
     assert record["fingerprint"] == tuned.fingerprint
 
 
-def test_a_tuning_that_was_killed_goes_on_as_if_it_was_not(table: Path, tmp_path: Path) -> None:
+def test_a_killed_tuning_continues_with_the_same_trials(table: Path, tmp_path: Path) -> None:
     arguments = ["tune", str(table), "--model", "itemknn", "--out", str(tmp_path / "killed")]
     command = [sys.executable, "-m", "mgformer", *arguments, "--trials", "100000"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
@@ -78,22 +78,22 @@ def test_a_tuning_that_was_killed_goes_on_as_if_it_was_not(table: Path, tmp_path
     assert (tmp_path / "killed" / "trials.json").read_bytes() == before
 
 
-def test_an_interrupted_tuning_says_how_to_go_on(
+def test_an_interrupted_tuning_says_how_to_continue(
     table: Path, tmp_path: Path, interrupt_at: Callable[[str], AbstractContextManager[None]]
 ) -> None:
     arguments = ["tune", table, "--model", "ease", "--trials", 3, "--out", tmp_path, "--json"]
     with interrupt_at("trial 1:"):
         done = mgformer(*arguments)
     assert done.returncode == 130
-    assert "interrupted; the same command goes on" in done.stderr
+    assert "interrupted; run the same command again" in done.stderr
     assert len(options_in(tmp_path)) == 1
     assert len(json.loads(succeed(*arguments))["trials"]) == 3
 
 
-def test_tuning_never_looks_at_test(
+def test_tuning_never_uses_the_test_part(
     table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither is anything measured there, nor do other test pairs change a single trial."""
+    """Nothing is measured on test, and other test pairs change no trial."""
     opened = prepare(described(table))
     split = opened.split
     fewer = split.test.subset(np.arange(len(split.test)) % 3 == 0)
@@ -118,7 +118,7 @@ def test_tuning_never_looks_at_test(
     assert set(measured) == {("valid", 0)}
 
 
-def test_a_trial_that_lags_behind_is_given_up(table: Path, tmp_path: Path) -> None:
+def test_a_bad_trial_is_pruned(table: Path, tmp_path: Path) -> None:
     training = {"epochs": 5, "patience": 5, "batch_size": 256, "lr": 0.01}
     config = described(table, "directau", options={"dim": 8}, train=training)
     fixed = {"model.dim", "model.num_layers", "train.batch_size", "train.weight_decay"}
@@ -134,7 +134,7 @@ def test_a_trial_that_lags_behind_is_given_up(table: Path, tmp_path: Path) -> No
     assert f"{states.count('pruned')} pruned" in tuned.counts()
 
 
-def test_a_trial_that_fails_is_one_of_the_trials(table: Path, tmp_path: Path) -> None:
+def test_a_failed_trial_counts_as_a_trial(table: Path, tmp_path: Path) -> None:
     # 192 features are a multiple of the 64 + 32 channels that are given, but not of all others.
     options = {"attention": "kernel", "num_features": 192, "rank": 32, "dim": 64, "num_heads": 1}
     config = described(table, "mgformer", options=options, train={"epochs": 1})
@@ -159,7 +159,7 @@ def test_when_all_fail_one_line_says_why(table: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "x" / BEST).exists()
 
 
-def test_what_is_set_is_held(table: Path, tmp_path: Path) -> None:
+def test_options_that_are_set_are_not_tuned(table: Path, tmp_path: Path) -> None:
     arguments = ["tune", table, "--model", "itemknn", "--trials", 3, "--out", tmp_path, "--json"]
     done = mgformer(*arguments, "--set", "model.weighting=bm25", "--set", "model.shrink=5")
     result = json.loads(done.stdout)
@@ -175,7 +175,7 @@ def test_what_is_set_is_held(table: Path, tmp_path: Path) -> None:
         tune(free, tmp_path, 4)
 
 
-def test_the_table_shows_the_best_and_what_changed(table: Path, tmp_path: Path) -> None:
+def test_the_table_shows_the_best_trials_and_their_changes(table: Path, tmp_path: Path) -> None:
     shown = succeed("tune", table, "--model", "ease", "--trials", 3, "--out", tmp_path / "t")
     assert "ease on tastes" in shown
     assert "model.l2=" in shown
@@ -183,7 +183,7 @@ def test_the_table_shows_the_best_and_what_changed(table: Path, tmp_path: Path) 
     assert f"mgformer train --config {tmp_path / 't' / BEST}" in shown
 
 
-def test_no_trial_is_begun_after_the_time_is_up(table: Path, tmp_path: Path) -> None:
+def test_no_trial_starts_after_the_timeout(table: Path, tmp_path: Path) -> None:
     for _ in range(2):  # one is made, so that there is a result
         assert len(tune(described(table), tmp_path, 50, timeout=1e-9).trials) == 1
 
@@ -206,7 +206,7 @@ def test_other_options_or_data_are_refused(table: Path, tmp_path: Path) -> None:
         tune(config, tmp_path / "t", 2)
 
 
-def test_bad_questions(table: Path, tmp_path: Path) -> None:
+def test_bad_arguments(table: Path, tmp_path: Path) -> None:
     for arguments, expected in {
         ("--model", "popularity"): "popularity has no options to tune",
         ("--model", "ease", "--set", "model.l2=3"): "--set fixes all of them",

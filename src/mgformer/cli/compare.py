@@ -49,7 +49,7 @@ def command(
 ) -> None:
     """Train several models on one split, and compare them on test.
 
-    The same command goes on with what is in --out: runs that are there are not repeated.
+    Run the same command again to continue: runs that are in --out are not repeated.
     """
     if num_seeds < 1:
         raise ConfigError(f"--seeds must be at least 1, got {num_seeds}")
@@ -66,7 +66,7 @@ def command(
                 configs, folder, num_seeds=num_seeds, trials=trials, fixed=named(settings)
             )
     except KeyboardInterrupt:
-        fail("interrupted; the same command goes on with the runs that are left", INTERRUPTED)
+        fail("interrupted; run the same command again to continue", INTERRUPTED)
     write_document(found, folder, shlex.join(["mgformer", *sys.argv[1:]]))
     if as_json:
         print_json(listed(found))
@@ -75,7 +75,7 @@ def command(
 
 
 def listed(found: Comparison) -> list[dict[str, Any]]:
-    """Return the machine-readable results: what `evaluate` prints of a run, times and tests."""
+    """Return the machine-readable results of every run, with times and tests."""
     results = []
     for name, runs in found.runs.items():
         tests = found.tests.get(name)
@@ -94,7 +94,7 @@ def listed(found: Comparison) -> list[dict[str, Any]]:
 
 
 def show(found: Comparison, folder: Path) -> None:
-    """Print the table and what it is of."""
+    """Print the table, and the data and protocol it was made with."""
     runs = found.runs[found.best]
     record = runs[0].record
     seeds = ", ".join(str(run.record.seed) for run in runs)

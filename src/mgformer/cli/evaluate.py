@@ -28,7 +28,7 @@ def command(
         bundle = load_bundle(run)
         options = EvaluationConfig(**bundle.record.config["evaluation"])
         test = evaluate_part(bundle.scorer, bundle, "test", options)
-        # What a refit was trained on cannot be measured: the recorded figures stand.
+        # A refit has no validation pairs left: its recorded figures stay.
         valid = (
             evaluate_part(bundle.scorer, bundle, "valid", options) if len(bundle.valid) else None
         )

@@ -55,9 +55,9 @@ def command(
     ),
     as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
 ) -> None:
-    """Look for the options of a model that do best on validation; test is not looked at.
+    """Find the options of a model that do best on validation; the test part is not used.
 
-    The same command goes on with what is in --out. best.toml is for mgformer train --config.
+    Run the same command again to continue. Train the result with mgformer train --config.
     """
     if trials < 1:
         raise ConfigError(f"--trials must be at least 1, got {trials}")
@@ -71,7 +71,7 @@ def command(
         with working():
             tuned = tune(run, folder, trials, fixed=named(settings), timeout=timeout)
     except KeyboardInterrupt:
-        fail("interrupted; the same command goes on with the trials that are left", INTERRUPTED)
+        fail("interrupted; run the same command again to continue", INTERRUPTED)
     if as_json:
         print_json(summary(tuned, folder))
     else:
@@ -102,7 +102,7 @@ def summary(tuned: TuningResult, folder: Path) -> dict[str, Any]:
 
 
 def show(tuned: TuningResult, folder: Path) -> None:
-    """Print the best trials, and what they changed."""
+    """Print the best trials and the options they changed."""
     run = tuned.config
     out.print(f"{run.model_name} on {tuned.dataset} ({tuned.fingerprint}), seed {run.seed}")
     out.print(f"protocol: {tuned.protocol}", style="dim")
@@ -122,4 +122,4 @@ def show(tuned: TuningResult, folder: Path) -> None:
     columns = ["trial", "changes", "NDCG@20", "Recall@20", "epoch", "seconds"]
     print_table(columns, rows, "best trials, on validation", num_text=2)
     best = folder / BEST
-    out.print(f"{tuned.counts()}; {best} has the best: mgformer train --config {best}")
+    out.print(f"{tuned.counts()}; train the best with: mgformer train --config {best}")

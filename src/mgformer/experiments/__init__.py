@@ -1,1 +1,1 @@
-"""Runs beside runs: compared, tuned, reproduced from the paper, reported."""
+"""Compare models, tune them, reproduce the paper, and report runs."""
