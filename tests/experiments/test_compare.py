@@ -176,6 +176,24 @@ def test_files_of_runs_are_compared_by_their_names(table: Path, tmp_path: Path) 
     assert "ease-strong" in shown
     assert "valid NDCG@20" in shown
     assert str(tmp_path / "out" / "compare.md") in shown
+    assert r"\begin{tabular}" in (tmp_path / "out" / "compare.tex").read_text()
+    lines = pl.read_csv(tmp_path / "out" / "compare.csv")
+    assert sorted(lines["name"]) == ["ease", "ease-strong"]
+
+
+def test_a_model_from_outside_is_compared(
+    table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "shop_models.py").write_text(
+        "from mgformer.models.simple.popularity import Popularity\n\n\n"
+        "class Bestsellers(Popularity):\n    pass\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    arguments = ["--models", "shop_models:Bestsellers,popularity", "--out", tmp_path / "out"]
+    results = json.loads(succeed("compare", table, *arguments, "--json"))
+    assert {result["name"] for result in results} == {"shop_models:Bestsellers", "popularity"}
+    assert results[0]["test"] == results[1]["test"]
+    assert (tmp_path / "out" / "shop_models-Bestsellers" / "seed-0" / "record.json").is_file()
 
 
 def test_runs_of_different_protocols_are_refused(tmp_path: Path) -> None:
