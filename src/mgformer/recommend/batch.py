@@ -62,7 +62,11 @@ def write_lists(
     check_target(target)
     numbers = user_numbers(bundle, users)
     digest = hashlib.sha256(numbers.astype("<i4").tobytes())
-    digest.update(json.dumps([bundle.record.to_mapping(), vars(options), block_users], sort_keys=True).encode())
+    digest.update(
+        json.dumps(
+            [bundle.record.to_mapping(), vars(options), block_users], sort_keys=True, default=str
+        ).encode()
+    )
     folder = target.with_name(f".{target.name}.{digest.hexdigest()[:FINGERPRINT]}.parts")
     folder.mkdir(exist_ok=True)
     with phase("recommending", len(numbers)) as advance:

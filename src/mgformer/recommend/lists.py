@@ -47,7 +47,9 @@ def rank_users(
     sources: list[Source] = ["model"] * len(users)
     cold = np.flatnonzero(bundle.train.indptr[users + 1] == bundle.train.indptr[users])
     if len(cold):
-        trained, owned = (sp.csr_array(m[users[cold]]) for m in (bundle.trained_items, bundle.known))
+        trained, owned = (
+            sp.csr_array(m[users[cold]]) for m in (bundle.trained_items, bundle.known)
+        )
         (found.items[cold], found.scores[cold]), others = _rank_rows(
             bundle, trained, owned, options
         )

@@ -90,10 +90,9 @@ def request_bodies(limits: Limits, a_user: Any, an_item: Any) -> Bodies:
             return self
 
         def queries(self) -> list[Query]:
-            shared = {"k": self.k, "exclude": tuple(self.exclude)}
-            return [
-                Query(user=user, exclude_seen=self.exclude_seen, **shared) for user in self.users
-            ]
+            options: dict[str, Any] = {**dict(self), "exclude": tuple(self.exclude)}
+            users = options.pop("users")
+            return [Query(user=user, **options) for user in users]
 
     class Similar(Body):
         """An item or a user. Give one of them."""

@@ -37,7 +37,7 @@ def app(pause_seconds: float = 10.0) -> FastAPI:
     torch.set_num_threads(1)
     threadpool_limits(1)
     sys.setswitchinterval(SWITCH_SECONDS)
-    prometheus_client.disable_created_metrics()
+    prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
     k, body = map(int, os.environ[LIMITS].split())
     limits = Limits(k=k, body_bytes=body)
     try:
