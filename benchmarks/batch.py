@@ -32,7 +32,8 @@ from benchmarks.synthetic import synthetic_bundle
 from mgformer.experiments.timing import interleaved, median_ratio
 from mgformer.recommend.batch import write_lists
 from mgformer.recommend.query import ListOptions
-from mgformer.runs.bundle import Bundle, save_bundle
+from mgformer.runs.bundle import Bundle
+from mgformer.runs.bundle_files import save_bundle
 
 NUM_ITEMS, DIM, K = 100_000, 64, 20
 PAIRS_OF_A_USER = 20
