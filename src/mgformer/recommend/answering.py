@@ -1,15 +1,14 @@
 """Answer queries. Queries that are answered together share one pass over the items."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mgformer.data.ids import ExternalId
 from mgformer.errors import MgformerError
 from mgformer.ranking.topk import TopK
-from mgformer.recommend.answer import Answer, Reason, Recommendation, Source
+from mgformer.recommend.answer import Answer, Reason, Recommendation
 from mgformer.recommend.lists import (
     History,
     rank_histories,
@@ -44,21 +43,23 @@ def answer_all(bundle: Bundle, queries: Sequence[Query]) -> list[Answer | Mgform
 
 
 def answer_users(
-    bundle: Bundle, users: NDArray[np.int32], options: ListOptions, ks: Iterable[int] | None = None
-) -> Iterator[Answer]:
+    bundle: Bundle, users: NDArray[np.int32], options: ListOptions, ks: Sequence[int] | None = None
+) -> list[Answer]:
     """Answer for users by number. If `ks` is given, each list is cut to its own length."""
     found, sources = rank_users(bundle, users, options)
-    ks = [options.k] * len(users) if ks is None else ks
-    for row, (user, k) in enumerate(zip(users, ks, strict=True)):
-        yield _answer(bundle, bundle.users.values[int(user)], k, sources[row], found, row)
+    ks = ks or [options.k] * len(users)
+    return [
+        Answer(bundle.users.values[user], k, source, _items(bundle, found, row, k))
+        for row, (user, k, source) in enumerate(zip(users.tolist(), ks, sources, strict=True))
+    ]
 
 
 def _answer_users(bundle: Bundle, queries: Sequence[Query]) -> list[Answer | MgformerError]:
     users = [query.user for query in queries if query.user is not None]
     numbers = bundle.users.encode(users)
-    known = [query for query, number in zip(queries, numbers, strict=True) if number >= 0]
+    known = [query.k for query, number in zip(queries, numbers, strict=True) if number >= 0]
     longest = max(queries, key=lambda query: query.k)
-    answers = answer_users(bundle, numbers[numbers >= 0], longest, [query.k for query in known])
+    answers = iter(answer_users(bundle, numbers[numbers >= 0], longest, known))
     return [
         next(answers) if number >= 0 else unknown_id("user", bundle.users, user)
         for user, number in zip(users, numbers, strict=True)
@@ -78,26 +79,21 @@ def _answer_histories(bundle: Bundle, queries: Sequence[Query]) -> list[Answer |
         found, sources = rank_histories(bundle, histories.values(), longest)
         for row, (place, own) in enumerate(histories.items()):
             k = queries[place].k
-            results[place] = _answer(bundle, own.user, k, sources[row], found, row, own.unknown)
+            items = _items(bundle, found, row, k)
+            results[place] = Answer(own.user, k, sources[row], items, own.unknown)
     return [results[place] for place in range(len(queries))]
 
 
-def _answer(
-    bundle: Bundle,
-    user: ExternalId | None,
-    k: int,
-    source: Source,
-    found: TopK,
-    row: int,
-    unknown: tuple[ExternalId, ...] = (),
-) -> Answer:
-    """Return the first k items of a row as an answer."""
-    items = [
-        Recommendation(bundle.items.values[int(i)], bundle.name_of(int(i)), float(score))
-        for i, score in zip(found.items[row, :k], found.scores[row, :k], strict=True)
-        if i >= 0
+def _items(bundle: Bundle, found: TopK, row: int, k: int) -> list[Recommendation]:
+    """Return the first k items of a row."""
+    # For lists of usual length, single lookups take less time than one call of `gather`.
+    return [
+        Recommendation(bundle.items.values[item], bundle.name_of(item), score)
+        for item, score in zip(
+            found.items[row, :k].tolist(), found.scores[row, :k].tolist(), strict=True
+        )
+        if item >= 0
     ]
-    return Answer(user, k, source, items, unknown)
 
 
 def _explained(
@@ -106,16 +102,17 @@ def _explained(
     """Add the items that contribute most to each recommendation, if the query asks for them."""
     if not query.explain or isinstance(answer, MgformerError) or answer.source == "popularity":
         return answer
-    own = read_history(bundle, query.history or (), query.user).trained
+    own = read_history(bundle, query.history or (), query.user).trained.tolist()
     explained = answer.items[:MOST_EXPLAINED]
     numbers = bundle.items.encode([item.item for item in explained])
+    weights = bundle.scorer.contributions(np.array(own), numbers)
     items = []
-    for item, weights in zip(explained, bundle.scorer.contributions(own, numbers).T, strict=True):
-        order = np.argsort(-weights, kind="stable")[:MOST_REASONS]
-        because = (
-            Reason(bundle.items.values[int(own[n])], bundle.name_of(int(own[n])), float(weights[n]))
-            for n in order
-            if weights[n] > 0
+    for item, column in zip(explained, weights.T, strict=True):
+        largest = np.argsort(-column, kind="stable")[:MOST_REASONS]
+        because = tuple(
+            Reason(bundle.items.values[own[n]], bundle.name_of(own[n]), float(column[n]))
+            for n in largest
+            if column[n] > 0
         )
-        items.append(replace(item, because=tuple(because)))
+        items.append(replace(item, because=because))
     return replace(answer, items=[*items, *answer.items[MOST_EXPLAINED:]])
