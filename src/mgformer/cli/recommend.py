@@ -132,7 +132,7 @@ def _warn_unknown(answer: "Answer", ids: "Ids") -> None:
 def _asked_users(
     recommender: "Recommender", named: list[str], file: Path | None, everyone: bool
 ) -> "list[str] | pl.Series":
-    from mgformer.recommend.lists import user_numbers
+    from mgformer.recommend.lists import numbers_of
 
     known = recommender.bundle.users
     if everyone:
@@ -140,7 +140,7 @@ def _asked_users(
     if file is not None:
         return _known_ids(file, "user", known, required=True)
     try:
-        user_numbers(recommender.bundle, named)
+        numbers_of("user", recommender.bundle.users, named)
     except UnknownIdError as error:
         raise DataError(f"{error}; for a new user, give --history item1,item2,…") from None
     return named

@@ -18,7 +18,7 @@ import polars as pl
 from mgformer.errors import ConfigError
 from mgformer.files import replacing
 from mgformer.progress import phase, quietly
-from mgformer.recommend.lists import rank_users, to_frame, user_numbers
+from mgformer.recommend.lists import numbers_of, rank_users, to_frame
 from mgformer.recommend.query import ListOptions, SomeIds
 from mgformer.runs.bundle import Bundle
 
@@ -44,7 +44,7 @@ def check_target(target: Path) -> None:
 
 def write_lists(
     bundle: Bundle,
-    users: SomeIds | pl.Series,
+    users: SomeIds,
     options: ListOptions,
     target: Path,
     *,
@@ -60,7 +60,7 @@ def write_lists(
         block_users: Number of users that are ranked, and written, at a time.
     """
     check_target(target)
-    numbers = user_numbers(bundle, users)
+    numbers = numbers_of("user", bundle.users, users)
     digest = hashlib.sha256(numbers.astype("<i4").tobytes())
     digest.update(
         json.dumps(

@@ -88,7 +88,7 @@ def _choice(bundle: Bundle, options: ListOptions) -> dict[str, Any]:
     """Return the candidates and the excluded items by number, as `top_k` takes them."""
     candidates = None
     if options.candidates is not None:
-        candidates = item_numbers(bundle, options.candidates)
+        candidates = numbers_of("item", bundle.items, options.candidates)
     exclude = bundle.items.encode(as_ids(options.exclude)) if options.exclude else np.zeros(0)
     return {"candidates": candidates, "exclude": exclude[exclude >= 0]}
 
@@ -101,7 +101,7 @@ def read_history(bundle: Bundle, history: SomeIds, user: ExternalId | None = Non
     unknown = tuple(item for item, known in zip(ids, is_trained, strict=True) if not known)
     owned = numbers[numbers >= 0]
     if user is not None:
-        (number,) = user_numbers(bundle, user)
+        (number,) = numbers_of("user", bundle.users, user)
         user = bundle.users.values[int(number)]
         owned = np.concatenate([owned, items_of(bundle, number)])
     owned = np.unique(owned)
@@ -123,17 +123,8 @@ def as_rows(bundle: Bundle, histories: Sequence[NDArray[np.int32]]) -> sp.csr_ar
     return sp.csr_array((np.ones(len(items), np.float32), items, ends), shape=shape)
 
 
-def user_numbers(bundle: Bundle, users: SomeIds | pl.Series) -> NDArray[np.int32]:
-    """Return the numbers of users; an unknown id is an error that suggests similar ids."""
-    return _numbers("user", bundle.users, users)
-
-
-def item_numbers(bundle: Bundle, items: SomeIds | pl.Series) -> NDArray[np.int32]:
-    """Return the numbers of items; an unknown id is an error that suggests similar ids."""
-    return _numbers("item", bundle.items, items)
-
-
-def _numbers(kind: str, known: Ids, ids: SomeIds | pl.Series) -> NDArray[np.int32]:
+def numbers_of(kind: str, known: Ids, ids: SomeIds) -> NDArray[np.int32]:
+    """Return the numbers of users or items; an unknown id is an error that suggests others."""
     asked = ids if isinstance(ids, pl.Series) else as_ids(ids)
     numbers = known.encode(asked)
     unknown = np.flatnonzero(numbers < 0)

@@ -18,13 +18,12 @@ from mgformer.recommend.answer import Answer
 from mgformer.recommend.answering import answer_all, answer_users
 from mgformer.recommend.lists import (
     as_rows,
-    item_numbers,
     items_of,
+    numbers_of,
     rank_histories,
     rank_users,
     read_history,
     to_frame,
-    user_numbers,
     with_names,
 )
 from mgformer.recommend.query import ListOptions, Query, SomeIds
@@ -106,7 +105,7 @@ class Recommender:
             k: Number of items for each user.
             options: `candidates`, `exclude` and `exclude_seen`, see `ListOptions`.
         """
-        numbers = user_numbers(self.bundle, users)
+        numbers = numbers_of("user", self.bundle.users, users)
         found, _ = rank_users(self.bundle, numbers, ListOptions(k=k, **options))
         return to_frame(self.bundle, self.bundle.users.decode(numbers), found)
 
@@ -145,7 +144,7 @@ class Recommender:
         Lists are made when they are needed, for `block_users` users at a time, so the lists of all
         users do not have to fit into memory.
         """
-        numbers, wanted = user_numbers(self.bundle, users), ListOptions(k=k, **options)
+        numbers, wanted = numbers_of("user", self.bundle.users, users), ListOptions(k=k, **options)
         for start in range(0, len(numbers), block_users):
             yield from answer_users(self.bundle, numbers[start : start + block_users], wanted)
 
@@ -156,7 +155,10 @@ class Recommender:
         not in the training set have no similar items.
         """
         self._check_similarity("items")
-        (number,), is_trained = item_numbers(self.bundle, item), self.bundle.item_degrees > 0
+        (number,), is_trained = (
+            numbers_of("item", self.bundle.items, item),
+            self.bundle.item_degrees > 0,
+        )
         scores = self.bundle.scorer.similarities(int(number)).numpy()
         scores = np.where(is_trained & is_trained[number], scores, np.float32(0))
         items, scores = _highest(scores, k, without=number)
@@ -165,7 +167,7 @@ class Recommender:
     def similar_users(self, user: ExternalId, k: int = 20) -> pl.DataFrame:
         """Return the users most similar to a user: user, score (a cosine above zero)."""
         self._check_similarity("users")
-        (number,), scorer = user_numbers(self.bundle, user), self.bundle.complete_scorer
+        (number,), scorer = numbers_of("user", self.bundle.users, user), self.bundle.complete_scorer
         if isinstance(scorer, DotScorer):
             scores = cosines(scorer.users[:, : scorer.num_varying], int(number)).numpy()
         else:
@@ -199,19 +201,21 @@ class Recommender:
         that the user gets by these items. For a trained user, this is close to the score of the
         model, not equal to it.
         """
-        (number,) = user_numbers(self.bundle, user)
+        (number,) = numbers_of("user", self.bundle.users, user)
         return self.explain_history(self.bundle.items.decode(items_of(self.bundle, number)), item)
 
     def explain_history(self, history: SomeIds, item: ExternalId) -> pl.DataFrame:
         """Return what `explain` returns, for a new user with the items of `history`."""
         own = read_history(self.bundle, history).trained
-        weights = self.bundle.scorer.contributions(own, item_numbers(self.bundle, item))[:, 0]
+        weights = self.bundle.scorer.contributions(
+            own, numbers_of("item", self.bundle.items, item)
+        )[:, 0]
         order = np.argsort(-weights, kind="stable")
         return with_names(self.bundle, own[order]).with_columns(weight=pl.Series(weights[order]))
 
     def items_of(self, user: ExternalId) -> pl.DataFrame:
         """Return the items that a user has: item and, if items have names, name."""
-        (number,) = user_numbers(self.bundle, user)
+        (number,) = numbers_of("user", self.bundle.users, user)
         return with_names(self.bundle, items_of(self.bundle, number))
 
     def _check_similarity(self, what: str) -> None:

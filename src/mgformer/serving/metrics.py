@@ -5,6 +5,7 @@ of them answers each scrape, and the label keeps their counters apart.
 """
 
 import os
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
@@ -16,35 +17,22 @@ class Metrics:
     """The figures of one worker."""
 
     def __init__(self) -> None:
-        self.worker, self.registry = str(os.getpid()), CollectorRegistry()
-        self._requests = Counter(
-            "mgformer_requests_total",
-            "Requests answered.",
-            ["worker", "method", "path", "status"],
-            registry=self.registry,
-        )
+        self.worker = str(os.getpid())
+        own: dict[str, Any] = {"namespace": "mgformer", "registry": CollectorRegistry()}
+        labels = ["worker", "method", "path", "status"]
+        self._requests = Counter("requests", "Requests answered.", labels, **own)
         self._seconds = Histogram(
-            "mgformer_request_seconds",
+            "request_seconds",
             "Time to answer a request.",
             ["worker", "path"],
-            registry=self.registry,
             buckets=BUCKETS,
+            **own,
         )
-        self._reloads = Counter(
-            "mgformer_reloads_total",
-            "Attempts to load another bundle, by result.",
-            ["worker", "result"],
-            registry=self.registry,
-        )
-        self._waiting = Gauge(
-            "mgformer_waiting", "Requests in the queue.", ["worker"], registry=self.registry
-        )
-        self._loaded = Gauge(
-            "mgformer_loaded_timestamp_seconds",
-            "When the bundle in service was loaded.",
-            ["worker"],
-            registry=self.registry,
-        )
+        self._reloads = Counter("reloads", "Reloads, by result.", ["worker", "result"], **own)
+        self._waiting = Gauge("waiting", "Requests in the queue.", ["worker"], **own)
+        about = "When the bundle in service was loaded."
+        self._loaded = Gauge("loaded_timestamp_seconds", about, ["worker"], **own)
+        self._registry = own["registry"]
 
     def count_request(self, method: str, path: str, status: int, seconds: float) -> None:
         """Count a request. The path is that of the route, which keeps the labels few."""
@@ -59,4 +47,4 @@ class Metrics:
         """Return all figures in the text format of Prometheus."""
         self._waiting.labels(self.worker).set(waiting)
         self._loaded.labels(self.worker).set(loaded_at)
-        return generate_latest(self.registry)
+        return generate_latest(self._registry)

@@ -9,7 +9,7 @@ from fastapi import Query as QueryParameter
 from fastapi.responses import Response
 
 from mgformer.recommend.answer import Answer
-from mgformer.recommend.lists import items_of, user_numbers, with_names
+from mgformer.recommend.lists import items_of, numbers_of, with_names
 from mgformer.serving import search
 from mgformer.serving.engine import Engine
 from mgformer.serving.limits import Limits
@@ -49,42 +49,37 @@ def add_routes(app: FastAPI, engine: Engine, limits: Limits) -> None:
         answers = await engine.ask_all(body.queries())
         return _json(await asyncio.to_thread(answers_as_json, answers))
 
-    @app.post("/similar")
-    async def similar(
-        body: bodies.similar,  # type: ignore[name-defined]
-    ) -> list[SimilarItem] | list[SimilarUser]:
+    @app.post("/similar", response_model=list[SimilarItem] | list[SimilarUser])
+    async def similar(body: bodies.similar) -> Any:  # type: ignore[name-defined]
         """Return the items most similar to an item, or the users most similar to a user."""
         recommender = engine.loaded.recommender
-        found: Any
         if body.item is not None:
             found = await engine.run(recommender.similar_items, body.item, body.k)
-            return [SimilarItem(**row) for row in found.to_dicts()]
-        found = await engine.run(recommender.similar_users, body.user, body.k)
-        return [SimilarUser(**row) for row in found.to_dicts()]
+        else:
+            found = await engine.run(recommender.similar_users, body.user, body.k)
+        return found.to_dicts()
 
-    @app.get("/items")
-    async def items(q: SearchText = "", limit: SearchLimit = 20) -> list[Item]:
+    @app.get("/items", response_model=list[Item])
+    async def items(q: SearchText = "", limit: SearchLimit = 20) -> Any:
         """Find items by a part of their name or id; without `q`, return the most popular."""
-        found: Any = await engine.run(search.find_items, engine.bundle, q, limit)
-        return [Item(**row) for row in found.to_dicts()]
+        return (await engine.run(search.find_items, engine.bundle, q, limit)).to_dicts()
 
-    @app.get("/users")
-    async def users(q: SearchText = "", limit: SearchLimit = 20) -> list[TextId]:
+    @app.get("/users", response_model=list[TextId])
+    async def users(q: SearchText = "", limit: SearchLimit = 20) -> Any:
         """Find users by a part of their id."""
-        found: Any = await engine.run(search.find_users, engine.bundle, q, limit)
-        return found.to_list()
+        return (await engine.run(search.find_users, engine.bundle, q, limit)).to_list()
 
-    @app.get("/users/{user_id:path}")
+    @app.get("/users/{user_id:path}", response_model=Owned)
     async def user(
         user_id: Annotated[str, PathParameter(max_length=ID_LENGTH, examples=[str(a_user)])],
         limit: Annotated[int, QueryParameter(ge=1, le=1_000)] = 100,
-    ) -> Owned:
+    ) -> Any:
         """Return how many items a user has, and the first of them."""
         bundle = engine.bundle
-        (number,) = user_numbers(bundle, user_id)
+        (number,) = numbers_of("user", bundle.users, user_id)
         own = items_of(bundle, number)
-        items = [Item(**row) for row in with_names(bundle, own[:limit]).to_dicts()]
-        return Owned(user=bundle.users.values[int(number)], total=len(own), items=items)
+        items = with_names(bundle, own[:limit]).to_dicts()
+        return {"user": bundle.users.values[int(number)], "total": len(own), "items": items}
 
     @app.get("/model")
     async def model() -> dict[str, Any]:
