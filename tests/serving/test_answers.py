@@ -1,16 +1,13 @@
 """HTTP, Python, the command line and files give the same lists."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
-import pytest
 from fastapi.testclient import TestClient
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mgformer.recommend.answering import answer_all
 from mgformer.recommend.query import Query
 from mgformer.recommend.recommender import Recommender
 from mgformer.serving.app import create_app
@@ -76,37 +73,6 @@ def test_python_command_line_http_and_files_give_the_same_list(
         assert table["rank"].to_list() == [n for own in expected for n in range(1, len(own) + 1)]
 
 
-@settings(max_examples=25)
-@given(data=st.data())
-def test_queries_answered_together_get_the_answers_they_get_alone(recommender: Recommender, data):
-    items = recommender.bundle.items.values
-    users = recommender.bundle.users.values
-
-    def draw() -> Query:
-        some = st.lists(st.integers(0, len(items) - 1), max_size=6).map(
-            lambda numbers: tuple(items[n] for n in numbers)
-        )
-        return Query(
-            k=data.draw(st.integers(1, 30)),
-            user=data.draw(st.none() | st.integers(0, 799).map(lambda n: users[n])),
-            history=data.draw(some),
-            exclude_seen=data.draw(st.booleans()),
-            candidates=data.draw(st.none() | some.filter(bool)),
-            exclude=data.draw(st.just(()) | some),
-        )
-
-    queries = [draw() for _ in range(data.draw(st.integers(1, 6)))]
-    for query, answer in zip(queries, answer_all(recommender.bundle, queries), strict=True):
-        alone = recommender.answer(query)
-        assert [i.item for i in answer.items] == [i.item for i in alone.items]
-        assert [i.score for i in answer.items] == pytest.approx([i.score for i in alone.items])
-        assert (answer.source, answer.unknown, answer.user) == (
-            alone.source,
-            alone.unknown,
-            alone.user,
-        )
-
-
 def test_a_history_over_http(recommender: Recommender, client: TestClient):
     body = {"history": ["jazz-03", "jazz-04", "unheard of"], "k": 5}
     answer = client.post("/recommend", json=body).json()
@@ -129,23 +95,6 @@ def test_excluded_items_are_left_out_over_http(recommender: Recommender, client:
     together = client.post("/recommend/batch", json={"users": users, **body}).json()
     assert [listed(answer) for answer in together] == expected
     assert client.post("/recommend", json={"user": users[0], "exclude": "x"}).status_code == 422
-
-
-def test_items_that_are_not_in_the_training_set_are_ignored_in_batches_too(
-    recommender: Recommender,
-):
-    train, item = recommender.bundle.train, recommender.bundle.items.values[4]
-    kept = train.indices != 4
-    bundle = replace(recommender.bundle, train=train.subset(kept), history=train.subset(~kept))
-    without = Recommender(bundle)
-    histories = [(item,), ("jazz-03", item), ()]
-    answers = answer_all(without.bundle, [Query(k=9, history=history) for history in histories])
-    assert [answer.source for answer in answers] == ["popularity", "history", "popularity"]
-    assert [answer.unknown for answer in answers] == [(item,), (item,), ()]
-    for history, answer in zip(histories, answers, strict=True):
-        alone = without.recommend_for(history, 9)
-        assert [i.item for i in answer.items] == alone["item"].to_list()
-        assert not set(history) & {i.item for i in answer.items}
 
 
 def test_reasons_are_items_of_the_history(client: TestClient):

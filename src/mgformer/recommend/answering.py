@@ -105,7 +105,7 @@ def _explained(
     own = read_history(bundle, query.history or (), query.user).trained.tolist()
     explained = answer.items[:MOST_EXPLAINED]
     numbers = bundle.items.encode([item.item for item in explained])
-    weights = bundle.scorer.contributions(np.array(own), numbers)
+    weights = bundle.scorer.contributions(np.array(own, np.int32), numbers)
     items = []
     for item, column in zip(explained, weights.T, strict=True):
         largest = np.argsort(-column, kind="stable")[:MOST_REASONS]
