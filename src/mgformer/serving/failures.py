@@ -21,6 +21,7 @@ class Failure(BaseModel):
     error: str
 
 
+# With "model" in place of "content", FastAPI would document errors of health checks as plain text.
 FAILURES: dict[int | str, dict[str, Any]] = {
     status: {
         "description": description,
