@@ -43,7 +43,7 @@ def test_the_readme_works_from_top_to_bottom(
     exec(code, {})
     shown = capsys.readouterr().out
     assert "shape: (8, 4)" in shown  # two users, who each lack four of the twelve items
-    assert "shape: (5, 4)" in shown  # a new user
+    assert "shape: (5, 4)" in shown  # a new user, with the items of the history left out
     assert "weight" in shown
 
 
