@@ -20,7 +20,6 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import numpy as np
 import polars as pl
 import scipy.sparse as sp
 import torch
@@ -31,7 +30,7 @@ from benchmarks.measure import report
 from benchmarks.synthetic import synthetic_bundle
 from mgformer.experiments.timing import interleaved, median_ratio
 from mgformer.recommend.batch import write_lists
-from mgformer.recommend.recommender import Recommender
+from mgformer.recommend.query import ListOptions
 from mgformer.runs.bundle import Bundle
 from mgformer.runs.bundle_files import save_bundle
 
@@ -65,13 +64,14 @@ def beside_implicit(
     bundle: Bundle, threads: int, repeats: int
 ) -> tuple[list[tuple[str, str]], dict[str, Any]]:
     """Compare the users per second of both."""
-    recommender, numbers = Recommender(bundle), np.arange(len(bundle.users), dtype=np.int32)
     users, items = (getattr(bundle.scorer, side).numpy() for side in ("users", "items"))
     known = sp.csr_matrix(bundle.known)  # implicit knows no sparse arrays
     with tempfile.TemporaryDirectory() as folder:
 
         def ours() -> None:
-            write_lists(recommender, numbers, K, Path(folder) / "lists.parquet")
+            write_lists(
+                bundle, bundle.users.values, ListOptions(k=K), Path(folder) / "lists.parquet"
+            )
 
         def theirs() -> None:
             for start in range(0, len(users), BATCH):

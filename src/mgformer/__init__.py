@@ -1,20 +1,22 @@
 """mgformer: train, compare and use recommenders learned from who interacted with what."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from mgformer.version import __version__
 
 if TYPE_CHECKING:
     from mgformer.recommend.answer import Answer, Recommendation
+    from mgformer.recommend.query import Query
     from mgformer.recommend.recommender import Recommender
 
-__all__ = ["Answer", "Recommendation", "Recommender", "__version__"]
+__all__ = ["Answer", "Query", "Recommendation", "Recommender", "__version__"]
+_MODULES = {"Answer": "answer", "Query": "query", "Recommendation": "answer"}
 
 
 def __getattr__(name: str) -> Any:
-    # Loaded when first used: importing the package must not cost the seconds that torch takes.
+    # Imported on first use, because importing torch takes seconds.
     if name in __all__:
-        from mgformer.recommend import recommender
-
-        return getattr(recommender, name)
+        module = import_module(f"mgformer.recommend.{_MODULES.get(name, 'recommender')}")
+        return getattr(module, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

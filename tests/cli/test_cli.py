@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+from functools import partialmethod
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from mgformer.recommend import recommender
+from mgformer.recommend import answering
 from mgformer.recommend.recommender import Recommender
 from mgformer.runs.bundle_files import load_bundle
 from tests.command import Done, assert_one_line, mgformer, succeed
@@ -99,7 +100,7 @@ def test_every_way_of_asking_gives_the_same_lists(run: Path, tmp_path: Path) -> 
     )
 
 
-def test_recommend_for_somebody_new(run: Path) -> None:
+def test_recommend_to_a_new_user(run: Path) -> None:
     answer = json.loads(
         succeed("recommend", run, "--history", "jazz-03, jazz-04", "-k", 5, "--json")
     )
@@ -108,7 +109,7 @@ def test_recommend_for_somebody_new(run: Path) -> None:
     assert all(i["item"].startswith("jazz") for i in entry["items"])
     assert not {"jazz-03", "jazz-04"} & {i["item"] for i in entry["items"]}
     done = mgformer("recommend", run, "--history", "jazz-03,jaz-04", "--json")
-    assert "not in the training data, passed over: jaz-04 (did you mean jazz-04" in done.stderr
+    assert "not in the training data, ignored: jaz-04 (did you mean jazz-04" in done.stderr
     assert json.loads(done.stdout)["users"][0]["unknown"] == ["jaz-04"]
     nobody = json.loads(succeed("recommend", run, "--history", "unheard-of", "-k", 2, "--json"))
     assert nobody["users"][0]["source"] == "popularity"
@@ -117,36 +118,37 @@ def test_recommend_for_somebody_new(run: Path) -> None:
     assert nobody["users"][0]["items"][0]["item"] == most
 
 
-def test_items_that_a_user_has_taken_since(tmp_path: Path) -> None:
+def test_a_user_with_a_history(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     pairs = rng.integers(0, 30, 300), rng.integers(0, 30, 300)
     trained = Recommender.fit(pairs, "itemknn")
     trained.save(tmp_path / "run")
-    expected = trained.recommend_for([5, 7], 4, user=2)
-    assert expected.items != trained.recommend_for([5, 7], 4).items
+    expected = trained.recommend_for([5, 7], 4, user=2)["item"].to_list()
+    assert expected != trained.recommend_for([5, 7], 4)["item"].to_list()
     asked = "recommend", tmp_path / "run", "--user", 2, "--history", "5,7", "-k", 4
     (answer,) = json.loads(succeed(*asked, "--json"))["users"]
     assert (answer["user"], answer["source"]) == (2, "history")
-    assert [i["item"] for i in answer["items"]] == [i.item for i in expected.items]
+    assert [i["item"] for i in answer["items"]] == expected
     succeed(*asked, "--out", tmp_path / "x.parquet")
     table = pl.read_parquet(tmp_path / "x.parquet")
     assert table["user"].to_list() == [2] * 4
-    assert table["item"].to_list() == [i.item for i in expected.items]
+    assert table["item"].to_list() == expected
     assert "recommended for 2" in succeed(*asked)
 
 
-def test_of_everybody_only_those_shown_are_ranked(
+def test_only_the_users_that_are_shown_are_ranked(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ranked: list[int] = []
-    rank = Recommender.rank
+    rank = answering.rank_users
 
-    def noted(self: Recommender, numbers: Any, *arguments: Any, **options: Any) -> Any:
+    def noted(bundle: Any, numbers: Any, options: Any) -> Any:
         ranked.append(len(numbers))
-        return rank(self, numbers, *arguments, **options)
+        return rank(bundle, numbers, options)
 
-    monkeypatch.setattr(Recommender, "rank", noted)
-    monkeypatch.setattr(recommender, "ANSWERED_TOGETHER", 300)
+    monkeypatch.setattr(answering, "rank_users", noted)
+    in_blocks = partialmethod(Recommender.answers, block_users=300)
+    monkeypatch.setattr(Recommender, "answers", in_blocks)
     shown = succeed("recommend", run, "--all", "-k", 2)
     assert ranked == [20]
     assert shown.count("recommended for") == 20
@@ -170,8 +172,8 @@ def test_held_out_users_are_ranked_by_their_history(tmp_path: Path) -> None:
     result = json.loads(succeed("train", "demo", "--model", "ease", *settings))
     assert result["test"]["recall@20"] > 2 * result["popularity"]["recall@20"]
     bundle = load_bundle(tmp_path / "run")
-    stranger = bundle.users.values[int(np.flatnonzero(np.diff(bundle.test.indptr))[0])]
-    answer = json.loads(succeed("recommend", tmp_path / "run", "--user", stranger, "--json"))
+    cold_user = bundle.users.values[int(np.flatnonzero(np.diff(bundle.test.indptr))[0])]
+    answer = json.loads(succeed("recommend", tmp_path / "run", "--user", cold_user, "--json"))
     assert answer["users"][0]["source"] == "history"
 
 
@@ -280,7 +282,7 @@ def test_bad_questions(run: Path, tmp_path: Path) -> None:
         ("--user", user.upper()): "unknown user",
         ("--user", user + "x"): f"did you mean {user}",
         ("--user", "nobody-at-all"): "--history",
-        ("--user", user, "-k", "0"): "-k must be at least 1, got 0",
+        ("--user", user, "-k", "0"): "k must be at least 1, got 0",
         (): "exactly one of",
         ("--user", user, "--all"): "exactly one of",
         ("--all", "--history", "jazz-03"): "exactly one of",

@@ -1,14 +1,14 @@
-"""Lists of many users: in parts, resumable, equal to those of one user at a time."""
+"""Lists of many users: written in parts, resumable, equal to the lists of single users."""
 
 import json
 from pathlib import Path
 
-import numpy as np
 import polars as pl
 import pytest
 
-from mgformer.recommend import batch as lists
-from mgformer.recommend.batch import write_lists, write_whole
+from mgformer.recommend import batch
+from mgformer.recommend.batch import rank_users, write_lists, write_target
+from mgformer.recommend.query import ListOptions
 from mgformer.recommend.recommender import Recommender
 from tests.command import assert_one_line, mgformer, succeed
 
@@ -20,68 +20,69 @@ def recommender() -> Recommender:
     return Recommender.fit("demo", "ease")
 
 
-@pytest.fixture
-def small_blocks(monkeypatch) -> None:
-    monkeypatch.setattr(lists, "BLOCK_USERS", 100)
+def write(recommender, users, target, k=4, **options) -> None:
+    """Write lists in blocks of 100 users."""
+    wanted = ListOptions(k=k, **options)
+    write_lists(recommender.bundle, users, wanted, target, block_users=100)
+
+
+def ids_of(recommender, count: int) -> pl.Series:
+    return recommender.bundle.users.values[:count]
 
 
 @pytest.mark.parametrize("suffix", READERS)
-@pytest.mark.usefixtures("small_blocks")
 def test_every_format_holds_the_lists_of_recommend(suffix, recommender, tmp_path: Path):
-    users = np.arange(250, dtype=np.int32)[::-1]
+    users = ids_of(recommender, 250).reverse()
     target = tmp_path / f"lists{suffix}"
-    write_lists(recommender, users, 4, target)
-    ids = recommender.bundle.users.decode(users)
-    expected = recommender.recommend(ids, 4).select("user", "rank", "item", "score")
+    write(recommender, users, target)
+    expected = recommender.recommend(users, 4).select("user", "rank", "item", "score")
     found = READERS[suffix](target).cast(dict(expected.schema))
     assert found.equals(expected)
     assert [path.name for path in tmp_path.iterdir()] == [target.name]
 
 
-@pytest.mark.usefixtures("small_blocks")
-def test_interrupted_it_goes_on_with_the_parts_there_are(recommender, tmp_path, monkeypatch):
-    users, target = np.arange(250, dtype=np.int32), tmp_path / "lists.parquet"
-    ranked, rank = [], recommender.rank
+def test_an_interrupted_call_continues_with_the_parts_that_exist(
+    recommender, tmp_path, monkeypatch
+):
+    users, target = ids_of(recommender, 250), tmp_path / "lists.parquet"
+    ranked = []
 
-    def stopping(numbers, k, **options):
+    def stopping(bundle, numbers, options):
         if len(ranked) == 2:
             raise KeyboardInterrupt
         ranked.append(numbers[0])
-        return rank(numbers, k, **options)
+        return rank_users(bundle, numbers, options)
 
-    monkeypatch.setattr(recommender, "rank", stopping)
+    monkeypatch.setattr(batch, "rank_users", stopping)
     with pytest.raises(KeyboardInterrupt):
-        write_lists(recommender, users, 4, target)
+        write(recommender, users, target)
     assert not target.exists()
     ranked.clear()
-    write_lists(recommender, users, 4, target)
-    assert ranked == [200]  # only what was left
+    write(recommender, users, target)
+    assert ranked == [200]  # only the last block
     monkeypatch.undo()
-    everyone = recommender.bundle.users.decode(users)
-    expected = recommender.recommend(everyone, 4).select("user", "rank", "item", "score")
+    expected = recommender.recommend(users, 4).select("user", "rank", "item", "score")
     assert pl.read_parquet(target).equals(expected)
 
 
 def stop_at_100(recommender, users, target, monkeypatch):
-    """Begin lists of four, and be interrupted after the first blocks."""
-    rank = recommender.rank
+    """Start to write lists of four items, and stop after the first block."""
 
-    def stopping(numbers, k, **options):
+    def stopping(bundle, numbers, options):
         if numbers[0] == 100:
             raise KeyboardInterrupt
-        return rank(numbers, k, **options)
+        return rank_users(bundle, numbers, options)
 
-    with monkeypatch.context() as patch:  # blocks stay small
-        patch.setattr(recommender, "rank", stopping)
+    with monkeypatch.context() as patch:
+        patch.setattr(batch, "rank_users", stopping)
         with pytest.raises(KeyboardInterrupt):
-            write_lists(recommender, users, 4, target)
+            write(recommender, users, target)
 
 
-@pytest.mark.usefixtures("small_blocks")
-def test_parts_of_another_question_are_not_taken(recommender, tmp_path, monkeypatch):
-    users, target = np.arange(150, dtype=np.int32), tmp_path / "lists.parquet"
+def test_parts_of_a_call_with_other_candidates_are_not_used(recommender, tmp_path, monkeypatch):
+    users, target = ids_of(recommender, 150), tmp_path / "lists.parquet"
     stop_at_100(recommender, users, target, monkeypatch)
-    write_lists(recommender, users, 4, target, candidates=np.arange(30, dtype=np.int32))
+    write(recommender, users, target, candidates=recommender.bundle.items.values[:30])
     items = recommender.bundle.items.encode(pl.read_parquet(target)["item"])
     assert items.max() < 30
 
@@ -103,7 +104,7 @@ def test_candidates_exclusions_and_seen_items_on_the_command_line(recommender, t
         assert pl.read_csv(target)["item"].to_list() == expected
 
 
-def test_what_files_name_that_is_not_known_is_passed_over(recommender, tmp_path: Path):
+def test_unknown_ids_in_files_are_ignored_with_a_warning(recommender, tmp_path: Path):
     recommender.save(tmp_path / "run")
     user = recommender.bundle.users.values[0]
     ranked = recommender.recommend([user], 40)["item"].to_list()
@@ -120,7 +121,7 @@ def test_what_files_name_that_is_not_known_is_passed_over(recommender, tmp_path:
     done = mgformer(*asked, *files, "--out", target)
     assert pl.read_csv(target).select("user", "item").rows() == [(user, i) for i in ranked[6:9]]
     warnings = [line for line in done.stderr.splitlines() if line.startswith("warning: ")]
-    rest = "are not in the training data, passed over, such as"
+    rest = "are not in the training data and are ignored, such as"
     assert sorted(warnings) == sorted(
         [
             f"warning: {tmp_path / 'some'}: 1 of 18 items {rest} 'new item'",
@@ -137,39 +138,34 @@ def test_what_files_name_that_is_not_known_is_passed_over(recommender, tmp_path:
         assert_one_line(done, "is in the training data; the first is 'no such id'")
 
 
-@pytest.mark.usefixtures("small_blocks")
-def test_parts_that_were_given_up_are_removed(recommender, tmp_path, monkeypatch):
-    def interrupted(*arguments, **options):
+def test_parts_that_were_left_behind_are_removed(recommender, tmp_path, monkeypatch):
+    def interrupted(*arguments):
         raise KeyboardInterrupt
 
-    def write(k: int, name: str) -> None:
-        write_lists(recommender, np.arange(150, dtype=np.int32), k, tmp_path / name)
-
-    monkeypatch.setattr(recommender, "rank", interrupted)
-    for name in ("lists.csv", "other.csv"):
-        with pytest.raises(KeyboardInterrupt):
-            write(4, name)
-    monkeypatch.undo()
-    monkeypatch.setattr(lists, "BLOCK_USERS", 100)
+    users = ids_of(recommender, 150)
+    with monkeypatch.context() as patch:
+        patch.setattr(batch, "rank_users", interrupted)
+        for name in ("lists.csv", "other.csv"):
+            with pytest.raises(KeyboardInterrupt):
+                write(recommender, users, tmp_path / name)
     (tmp_path / ".lists.csv.parts").mkdir()
-    write(5, "lists.csv")
+    write(recommender, users, tmp_path / "lists.csv", k=5)
     left = sorted(path.name for path in tmp_path.iterdir())
     assert left[0] == ".lists.csv.parts"
     assert left[1].startswith(".other.csv.")
     assert left[2:] == ["lists.csv"]
-    write_whole(pl.DataFrame({"user": [1]}).lazy(), tmp_path / "other.csv")
+    write_target(pl.DataFrame({"user": [1]}).lazy(), tmp_path / "other.csv")
     left = sorted(path.name for path in tmp_path.iterdir())
     assert left == [".lists.csv.parts", "lists.csv", "other.csv"]
 
 
-@pytest.mark.usefixtures("small_blocks")
-def test_what_is_excluded_is_a_part_of_the_question(recommender, tmp_path, monkeypatch):
-    users, target = np.arange(150, dtype=np.int32), tmp_path / "lists.parquet"
+def test_parts_of_a_call_with_other_exclusions_are_not_used(recommender, tmp_path, monkeypatch):
+    users, target = ids_of(recommender, 150), tmp_path / "lists.parquet"
     stop_at_100(recommender, users, target, monkeypatch)
-    write_lists(recommender, users, 4, target, exclude=np.arange(300, dtype=np.int32))
+    write(recommender, users, target, exclude=recommender.bundle.items.values[:300])
     assert recommender.bundle.items.encode(pl.read_parquet(target)["item"]).min() >= 300
 
 
-def test_nobody_gives_an_empty_file(recommender, tmp_path: Path):
-    write_lists(recommender, np.zeros(0, dtype=np.int32), 4, tmp_path / "lists.parquet")
+def test_no_users_give_an_empty_file(recommender, tmp_path: Path):
+    write(recommender, [], tmp_path / "lists.parquet")
     assert pl.read_parquet(tmp_path / "lists.parquet").shape == (0, 4)

@@ -1,4 +1,4 @@
-"""Exports hold the vectors that rank, and the fold-in gives the users that the library gives."""
+"""Exported vectors rank like the library, and the ONNX model computes the same new users."""
 
 import json
 from dataclasses import replace
@@ -13,8 +13,7 @@ import torch
 from mgformer.data.ids import Ids
 from mgformer.errors import BundleError, ConfigError
 from mgformer.ranking.scorers import DotScorer
-from mgformer.recommend import export as export_module
-from mgformer.recommend.export import FORMS, export, model_card
+from mgformer.recommend.export import FORMS, export, model_card, to_onnx
 from mgformer.recommend.recommender import Recommender
 from tests.command import assert_one_line, mgformer, succeed
 
@@ -26,7 +25,7 @@ def recommender(request) -> Recommender:
     )
 
 
-def test_vectors_with_ids_rank_as_the_library_does(recommender, tmp_path: Path):
+def test_exported_vectors_rank_like_the_library(recommender, tmp_path: Path):
     user = recommender.bundle.users.values[7]
     best = recommender.recommend([user], 5, exclude_seen=False)
     export(recommender.bundle, "parquet", tmp_path)
@@ -41,24 +40,24 @@ def test_vectors_with_ids_rank_as_the_library_does(recommender, tmp_path: Path):
         np.testing.assert_array_equal(arrays["items"], items["vector"].to_numpy())
 
 
-def test_users_who_were_not_trained_are_solved_for(tmp_path: Path):
+def test_vectors_of_cold_users_are_solved_for_from_their_items(tmp_path: Path):
     options = {"score": {"kind": "prior"}, "train": {"epochs": 2}, "options": {"dim": 16}}
     held_out = Recommender.fit("demo", "directau", split={"kind": "users"}, **options)
     bundle, scorer = held_out.bundle, held_out.bundle.scorer
-    strangers = np.flatnonzero(np.diff(bundle.history.indptr))
-    assert len(strangers) == 160
+    cold = np.flatnonzero(np.diff(bundle.history.indptr))
+    assert len(cold) == 160
     export(bundle, "npz", tmp_path)
     with np.load(tmp_path / "vectors.npz", allow_pickle=False) as arrays:
-        for number in strangers[:5]:
+        for number in cold[:5]:
             own = bundle.items.decode(bundle.known[[int(number)]].indices).to_list()
             vector = held_out.embed_user(own)
             np.testing.assert_allclose(arrays["users"][number], vector, atol=1e-6)
             assert np.abs(scorer.users[number].numpy() - vector).max() > 1e-2
-        others = np.setdiff1d(np.arange(800), strangers)
+        others = np.setdiff1d(np.arange(800), cold)
         np.testing.assert_array_equal(arrays["users"][others], scorer.users[others].numpy())
 
 
-def test_an_index_comes_with_its_recall(recommender, tmp_path: Path):
+def test_the_recall_of_the_faiss_index_is_measured(recommender, tmp_path: Path):
     import faiss
 
     done = export(recommender.bundle, "faiss", tmp_path)
@@ -69,7 +68,7 @@ def test_an_index_comes_with_its_recall(recommender, tmp_path: Path):
     assert found[0, 0] == int((scorer.items @ scorer.users[0]).argmax())
 
 
-def test_the_fold_in_runs_elsewhere(recommender, tmp_path: Path):
+def test_the_onnx_model_computes_the_vector_of_a_new_user(recommender, tmp_path: Path):
     import onnxruntime
 
     done = export(recommender.bundle, "onnx", tmp_path)
@@ -85,32 +84,33 @@ def test_the_fold_in_runs_elsewhere(recommender, tmp_path: Path):
 
 
 @pytest.mark.parametrize("fault", ["wrong", "not finite"])
-def test_a_fold_in_that_differs_is_not_written(fault, recommender, tmp_path: Path, monkeypatch):
-    if fault == "wrong":
-        monkeypatch.setattr(export_module, "CG_ROUNDS", 1)
-    else:
+def test_an_onnx_model_that_differs_from_the_library_is_not_written(
+    fault, recommender, tmp_path: Path, monkeypatch
+):
+    rounds = 1 if fault == "wrong" else 40
+    if fault == "not finite":
         fold_in = DotScorer.fold_in
 
         def broken(scorer: DotScorer, histories: Any) -> DotScorer:
             return replace(scorer, users=fold_in(scorer, histories).users * torch.nan)
 
         monkeypatch.setattr(DotScorer, "fold_in", broken)
-    with pytest.raises(BundleError, match="its users differ from the library's by"):
-        export(recommender.bundle, "onnx", tmp_path)
+    with pytest.raises(BundleError, match="its vectors differ from those of the library by"):
+        to_onnx(recommender.bundle, tmp_path, rounds)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_card_names_data_protocol_and_figures(recommender):
+def test_the_model_card_has_data_protocol_and_figures(recommender):
     card, record = model_card(recommender.bundle), recommender.bundle.record
-    assert record["fingerprint"] in card
-    assert record["protocol"] in card
-    figures = (record[part]["ndcg@20"] for part in ("test", "popularity", "valid"))
+    assert record.fingerprint in card
+    assert record.protocol in card
+    figures = (record.figures(part)["ndcg@20"] for part in ("test", "popularity", "valid"))
     assert f"| ndcg@20 | {' | '.join(f'{figure:.4f}' for figure in figures)} |" in card
     assert "- seed: 0\n" in card
-    assert f"- epochs: {record['epochs']}\n" in card
+    assert f"- epochs: {record.epochs}\n" in card
 
 
-def test_models_without_vectors_have_a_card_only(tmp_path: Path):
+def test_models_without_vectors_export_only_a_card(tmp_path: Path):
     bundle = Recommender.fit("demo", "itemknn").bundle
     for form in FORMS.keys() - {"card"}:
         with pytest.raises(ConfigError, match="itemknn has no vectors to export"):
@@ -121,7 +121,7 @@ def test_models_without_vectors_have_a_card_only(tmp_path: Path):
     assert "epochs:" not in card
 
 
-def test_on_the_command_line(recommender, tmp_path: Path):
+def test_export_and_similar_on_the_command_line(recommender, tmp_path: Path):
     recommender.save(tmp_path / "run")
     done = json.loads(succeed("export", tmp_path / "run", "--format", "npz", "--json"))
     assert (Path(done["folder"]) / "vectors.npz").exists()
@@ -139,14 +139,14 @@ def test_on_the_command_line(recommender, tmp_path: Path):
     assert_one_line(mgformer("similar", tmp_path / "run"), "either --item ID or --user ID")
 
 
-def test_where_nothing_is_like_an_item(tmp_path: Path):
+def test_an_item_without_similar_items(tmp_path: Path):
     Recommender.fit(([1, 1, 2], [5, 6, 7]), "itemknn", split={"valid": 0, "test": 0}).save(
         tmp_path / "run"
     )
-    assert succeed("similar", tmp_path / "run", "--item", 7) == "nothing is like 7\n"
+    assert succeed("similar", tmp_path / "run", "--item", 7) == "nothing is similar to 7\n"
 
 
-def test_ids_stay_numbers_where_they_are(tmp_path: Path):
+def test_integer_ids_are_exported_as_integers(tmp_path: Path):
     rng = np.random.default_rng(0)
     pairs = (rng.integers(0, 30, 300), rng.integers(0, 20, 300))
     bundle = Recommender.fit(pairs, "bprmf", train={"epochs": 1}).bundle

@@ -1,4 +1,4 @@
-"""The Python face: answers in the caller's ids, equal whichever way they are asked for."""
+"""The recommender in Python: the same lists whichever way they are asked for."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +10,10 @@ import pytest
 
 import mgformer
 from mgformer.errors import ConfigError, DataError
-from mgformer.recommend import recommender as recommender_module
+from mgformer.models import model_class
+from mgformer.recommend import answering
+from mgformer.recommend.answer import Answer
+from mgformer.recommend.query import Query
 from mgformer.recommend.recommender import Recommender
 
 
@@ -19,10 +22,14 @@ def recommender(request) -> Recommender:
     return Recommender.fit("demo", request.param)
 
 
-def test_from_frame_to_list_and_back_from_disk(tmp_path: Path):
+def ask(recommender: Recommender, history, k: int = 20, **options) -> Answer:
+    return recommender.answer(Query(history=history, k=k, **options))
+
+
+def test_fit_on_a_frame_recommend_save_and_load(tmp_path: Path):
     rows = [(f"u{u}", f"i{i}") for u in range(20) for i in range(20) if (u + i) % 2 == 0 and u != i]
     frame = pd.DataFrame(rows, columns=["user", "item"])
-    # Everything is for training: what is held out is no less known for that.
+    # Held-out items are never recommended either.
     trained = mgformer.Recommender.fit(frame, "ease", split={"valid": 0.0, "test": 0.1})
     found = trained.recommend(["u3", "u4"], k=1)
     assert found.columns == ["user", "rank", "item", "score"]
@@ -55,7 +62,29 @@ def test_answers_and_tables_agree(recommender: Recommender):
         assert answer.source == "model"
 
 
-def test_what_a_user_has_is_left_out_unless_asked_for(recommender: Recommender):
+def test_histories_and_answers_agree(recommender: Recommender):
+    history = recommender.bundle.items.values[[1, 5, 9]].to_list()
+    user = recommender.bundle.users.values[0]
+    for named in (None, user):
+        table = recommender.recommend_for(history, 6, user=named, exclude=history)
+        assert table.schema == recommender.recommend(user, 6).schema
+        assert table["user"].to_list() == [named] * 6
+        assert table["rank"].to_list() == [1, 2, 3, 4, 5, 6]
+        answer = ask(recommender, history, 6, user=named, exclude=history)
+        assert [i.item for i in answer.items] == table["item"].to_list()
+        assert [i.name for i in answer.items] == table["name"].to_list()
+        assert [i.score for i in answer.items] == table["score"].to_list()
+
+
+def test_a_query_is_checked_once_when_it_is_made():
+    with pytest.raises(ConfigError, match="a query needs a user, a history, or both"):
+        Query(k=3)
+    with pytest.raises(ConfigError, match="k must be at least 1, got 0"):
+        Query(user="u1", k=0)
+    assert Query(history="i1", candidates=7) == Query(history=["i1"], candidates=(7,))
+
+
+def test_items_of_the_user_are_left_out_by_default(recommender: Recommender):
     user = recommender.bundle.users.values[0]
     own = set(recommender.bundle.items.decode(recommender.bundle.known[[0]].indices))
     assert not own & set(recommender.recommend([user], 50)["item"])
@@ -67,32 +96,32 @@ def test_candidates_limit_the_choice(recommender: Recommender):
     some = recommender.recommend([user], 30)["item"].to_list()[5:30:6]
     found = recommender.recommend([user], 3, candidates=some)
     assert found["item"].to_list() == some[:3]
-    by_history = recommender.recommend_for([some[0]], 9, candidates=some)
+    by_history = ask(recommender, [some[0]], 9, candidates=some)
     assert {i.item for i in by_history.items} == set(some[1:])
     with pytest.raises(DataError, match="unknown item 'nothing'"):
         recommender.recommend([user], 3, candidates=["nothing"])
 
 
-def test_somebody_new_is_known_by_items(recommender: Recommender):
+def test_a_new_user_is_scored_by_the_history(recommender: Recommender):
     history = recommender.bundle.items.values[[1, 5, 9]].to_list()
-    answer = recommender.recommend_for([*history, "never heard of"], 10)
+    answer = ask(recommender, [*history, "never heard of"], 10)
     assert answer.source == "history"
     assert answer.user is None
     assert answer.unknown == ("never heard of",)
     assert not set(history) & {i.item for i in answer.items}
-    nobody = recommender.recommend_for(["never heard of"], 3)
+    nobody = ask(recommender, ["never heard of"], 3)
     assert nobody.source == "popularity"
     counts = recommender.bundle.item_degrees
     items = recommender.bundle.items.encode([i.item for i in nobody.items])
     assert sorted(counts[items]) == sorted(np.sort(counts)[-3:])
 
 
-def test_new_items_of_a_known_user_are_added_to_what_the_user_has(recommender: Recommender):
+def test_a_history_is_added_to_the_items_of_a_named_user(recommender: Recommender):
     user, bundle = recommender.bundle.users.values[0], recommender.bundle
     own = bundle.items.decode(bundle.known[[0]].indices).to_list()
     new = next(i for i in bundle.items.values if i not in own)
-    together = recommender.recommend_for([*own, new], 10)
-    added = recommender.recommend_for([new], 10, user=user)
+    together = ask(recommender, [*own, new], 10)
+    added = ask(recommender, [new], 10, user=user)
     assert added.items == together.items
     assert added.user == user
     assert new not in {i.item for i in added.items}
@@ -106,25 +135,27 @@ def untrained(recommender: Recommender, user: int | None = None, item: int | Non
     return Recommender(replace(recommender.bundle, train=train.subset(kept), history=history))
 
 
-def test_items_without_training_pairs_tell_nothing(recommender: Recommender):
+def test_items_that_are_not_in_the_training_set_are_ignored(recommender: Recommender):
     item, other = recommender.bundle.items.values[[4, 9]].to_list()
     without = untrained(recommender, item=4)
-    alone = without.recommend_for([item], 399)
+    alone = ask(without, [item], 399)
     assert (alone.source, alone.unknown) == ("popularity", (item,))
-    assert alone.items == without.recommend_for([], 400, exclude=[item]).items
-    both = without.recommend_for([other, item, "unheard of"], 399)
+    assert alone.items == ask(without, [], 400, exclude=[item]).items
+    both = ask(without, [other, item, "unheard of"], 399)
     assert (both.source, both.unknown) == ("history", (item, "unheard of"))
-    assert both.items == without.recommend_for([other], 399, exclude=[item]).items
+    assert both.items == ask(without, [other], 399, exclude=[item]).items
     assert set(without.explain_history([other, item], item)["item"]) == {other}
     if recommender.bundle.record.model == "ials":
         np.testing.assert_array_equal(
             without.embed_user([other, item]), without.embed_user([other])
         )
-        with pytest.raises(DataError, match=f"no item of the history is known: {item}"):
+        with pytest.raises(
+            DataError, match=f"no item of the history is in the training set: {item}"
+        ):
             without.embed_user([item])
 
 
-def test_users_of_whose_items_nothing_was_learned_get_what_is_popular(recommender: Recommender):
+def test_users_without_trained_items_get_popular_items(recommender: Recommender):
     bundle = recommender.bundle
     own = bundle.known[[0]].indices
     kept = ~np.isin(bundle.train.indices, own)
@@ -135,11 +166,11 @@ def test_users_of_whose_items_nothing_was_learned_get_what_is_popular(recommende
     answers = list(without.answers([other, hermit, other], 5))
     assert [answer.source for answer in answers] == ["model", "popularity", "model"]
     ids = bundle.items.decode(own).to_list()
-    assert answers[1].items == without.recommend_for([], 5, exclude=ids).items
+    assert answers[1].items == ask(without, [], 5, exclude=ids).items
     assert answers[0] == answers[2] == next(without.answers([other], 5))
 
 
-def test_what_has_nothing_in_common_is_not_similar():
+def test_items_and_users_without_anything_in_common_are_not_similar():
     pairs = [(f"u{u}", f"i{i}") for u in range(20) for i in range(20) if (u + i) % 2 == 0]
     frame = pl.DataFrame(pairs, schema=["user", "item"], orient="row")
     for name in ("itemknn", "ease"):
@@ -150,7 +181,7 @@ def test_what_has_nothing_in_common_is_not_similar():
         assert set(alike["user"]) == {f"u{u}" for u in range(1, 20, 2)} - {"u3"}, name
 
 
-def test_of_items_without_training_pairs_none_is_similar(recommender: Recommender):
+def test_items_that_are_not_in_the_training_set_have_no_similar_items(recommender: Recommender):
     like, item = recommender.bundle.items.values[[3, 4]].to_list()
     without = untrained(recommender, item=4)
     assert without.similar_items(item).is_empty()
@@ -158,11 +189,11 @@ def test_of_items_without_training_pairs_none_is_similar(recommender: Recommende
     assert item not in without.similar_items(like, 400)["item"].to_list()
 
 
-def test_popularity_cannot_compare():
+def test_popularity_cannot_find_similar_items():
     popularity = Recommender.fit("demo", "popularity")
-    with pytest.raises(ConfigError, match="popularity cannot tell which items are alike"):
+    with pytest.raises(ConfigError, match="popularity cannot find similar items"):
         popularity.similar_items("jazz-03")
-    with pytest.raises(ConfigError, match="popularity cannot tell which users are alike"):
+    with pytest.raises(ConfigError, match="popularity cannot find similar users"):
         popularity.similar_users("amir-186")
 
 
@@ -181,7 +212,7 @@ def test_similar_items_are_sorted_and_without_the_item(recommender: Recommender)
         recommender.similar_items(item, 0)
 
 
-def test_similar_users_are_by_cosine(recommender: Recommender):
+def test_similar_users_are_sorted_by_cosine(recommender: Recommender):
     user = recommender.bundle.users.values[3]
     found = recommender.similar_users(user, 5)
     assert user not in found["user"].to_list()
@@ -189,7 +220,7 @@ def test_similar_users_are_by_cosine(recommender: Recommender):
     assert found["score"].max() <= 1 + 1e-6
 
 
-def test_users_without_training_pairs_are_compared_by_their_items(recommender: Recommender):
+def test_cold_users_are_compared_by_their_items(recommender: Recommender):
     if recommender.bundle.record.model == "ease":
         pytest.skip("it has no vectors: all users are compared by their items")
     user, others = recommender.bundle.users.values[3], recommender.bundle.scorer.users.numpy()
@@ -209,7 +240,7 @@ def test_users_without_training_pairs_are_compared_by_their_items(recommender: R
 
 def test_reasons_add_up_to_the_score(recommender: Recommender):
     history = recommender.bundle.items.values[[1, 5, 9, 30]].to_list()
-    best = recommender.recommend_for(history, 1).items[0]
+    best = ask(recommender, history, 1).items[0]
     why = recommender.explain_history(history, best.item)
     assert set(why["item"]) == set(history)
     assert why["weight"].is_sorted(descending=True)
@@ -217,7 +248,7 @@ def test_reasons_add_up_to_the_score(recommender: Recommender):
     assert why["weight"].sum() == pytest.approx(best.score, rel=1e-4)
 
 
-def test_reasons_of_a_user_are_the_users_items(recommender: Recommender):
+def test_reasons_are_items_of_the_user(recommender: Recommender):
     user = recommender.bundle.users.values[0]
     item = recommender.recommend([user], 1)["item"][0]
     own = recommender.bundle.items.decode(recommender.bundle.known[[0]].indices).to_list()
@@ -231,14 +262,14 @@ def test_vectors_of_new_users(recommender: Recommender):
             recommender.embed_user(history)
         return
     vector = recommender.embed_user(history)
-    best = recommender.recommend_for(history, 1).items[0]
+    best = ask(recommender, history, 1).items[0]
     item = recommender.bundle.items.encode([best.item])[0]
     assert vector @ recommender.bundle.scorer.items[item].numpy() == pytest.approx(best.score)
-    with pytest.raises(DataError, match="no item of the history is known: nothing"):
+    with pytest.raises(DataError, match="no item of the history is in the training set: nothing"):
         recommender.embed_user(["nothing"])
 
 
-def test_what_nobody_is_to_get_is_left_out(recommender: Recommender):
+def test_excluded_items_are_left_out(recommender: Recommender):
     user, some = recommender.bundle.users.values[0], recommender.bundle.items.values[:3].to_list()
     ranked = recommender.recommend([user], 30)["item"].to_list()
     for options in ({}, {"candidates": ranked[:12]}):
@@ -248,43 +279,58 @@ def test_what_nobody_is_to_get_is_left_out(recommender: Recommender):
         assert [i.item for i in next(recommender.answers([user], 4, exclude=never)).items] == (
             ranked[1:9:2]
         )
-    by_history = [i.item for i in recommender.recommend_for(some, 9).items]
-    found = recommender.recommend_for(some, 4, exclude=by_history[:5]).items
+    by_history = [i.item for i in ask(recommender, some, 9).items]
+    found = ask(recommender, some, 4, exclude=by_history[:5]).items
     assert [i.item for i in found] == by_history[5:]
 
 
-def test_one_id_is_not_taken_for_its_letters(recommender: Recommender):
-    user, item = recommender.bundle.users.values[0], recommender.bundle.items.values[0]
-    for ask in (
-        lambda: recommender.recommend(user),
-        lambda: list(recommender.answers(user)),
-        lambda: recommender.recommend_for(item),
-        lambda: recommender.explain_history(item, item),
-        lambda: recommender.recommend([user], candidates=item),
-        lambda: recommender.recommend([user], exclude=item),
-        lambda: recommender.recommend_for(5),
+def test_a_single_id_is_taken_like_a_list_of_one(recommender: Recommender):
+    user, items = recommender.bundle.users.values[0], recommender.bundle.items.values
+    item = items[0]
+    for call in (
+        lambda ids: recommender.recommend(ids(user)),
+        lambda ids: recommender.recommend_for(ids(item)),
+        lambda ids: recommender.explain_history(ids(item), items[1]),
+        lambda ids: recommender.recommend(user, candidates=ids(item)),
+        lambda ids: recommender.recommend(user, exclude=ids(item)),
     ):
-        with pytest.raises(ConfigError, match=r"alone, expected several ids, such as \["):
-            ask()
+        assert call(lambda one: one).equals(call(lambda one: [one]))
+    assert list(recommender.answers(user)) == list(recommender.answers([user]))
     if recommender.bundle.record.model == "ials":
-        with pytest.raises(ConfigError, match=f"history: got '{item}' alone"):
-            recommender.embed_user(item)
+        np.testing.assert_array_equal(recommender.embed_user(item), recommender.embed_user([item]))
+    pairs = [(u, i) for u in range(9) for i in range(9) if (u + i) % 2]
+    numbers = Recommender.fit(tuple(zip(*pairs, strict=True)), "itemknn")
+    for number in (4, np.int64(4), "4"):
+        assert numbers.recommend(number, 2).equals(numbers.recommend([4], 2))
+        assert numbers.recommend_for(number, 2).equals(numbers.recommend_for([4], 2))
 
 
-def test_lists_are_made_as_they_are_taken(recommender: Recommender, monkeypatch):
-    monkeypatch.setattr(recommender_module, "ANSWERED_TOGETHER", 3)
-    users, ranked, rank = recommender.bundle.users.values[:8].to_list(), [], recommender.rank
-    monkeypatch.setattr(
-        recommender,
-        "rank",
-        lambda numbers, *a, **o: ranked.append(len(numbers)) or rank(numbers, *a, **o),
-    )
-    answers = recommender.answers(users, 4)
+def test_answers_are_made_block_by_block(recommender: Recommender, monkeypatch):
+    users, ranked, rank = recommender.bundle.users.values[:8].to_list(), [], answering.rank_users
+
+    def noted(bundle, numbers, options):
+        ranked.append(len(numbers))
+        return rank(bundle, numbers, options)
+
+    monkeypatch.setattr(answering, "rank_users", noted)
+    answers = recommender.answers(users, 4, block_users=3)
     first = [next(answers) for _ in range(4)]
     assert ranked == [3, 3]
     table = recommender.recommend(users, 4)
     found = [item.item for answer in (*first, *answers) for item in answer.items]
     assert found == table["item"].to_list()
+
+
+def test_a_model_class_from_outside_is_fitted():
+    class Twice(model_class("popularity")):
+        """Popularity under another name."""
+
+    trained = Recommender.fit("demo", Twice)
+    assert trained.bundle.record.model == f"{__name__}:{Twice.__qualname__}"
+    builtin = Recommender.fit("demo", model_class("popularity"))
+    assert builtin.bundle.record.model == "popularity"
+    user = trained.bundle.users.values[0]
+    assert trained.recommend(user, 5).equals(builtin.recommend(user, 5))
 
 
 def test_unknown_users_get_suggestions(recommender: Recommender):

@@ -23,5 +23,5 @@ def recommender(run: Path) -> Recommender:
 
 @pytest.fixture(scope="module")
 def client(run: Path):
-    with TestClient(create_app(run, watch=False)) as client:
+    with TestClient(create_app(run, watch_seconds=None)) as client:
         yield client

@@ -1,4 +1,4 @@
-"""The service over real sockets."""
+"""Run the service on real sockets, wait for it, read its metrics."""
 
 import socket
 import threading
@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import uvicorn
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
 from mgformer.serving.app import DEFAULT_LIMITS, create_app
 from mgformer.serving.limits import Limits
@@ -17,11 +19,16 @@ PATIENCE = 600
 
 
 def eventually(condition: Callable[[], object]) -> None:
-    """Wait for what other threads or processes do."""
+    """Wait until a condition holds that another thread or process brings about."""
     end = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < end, f"still not true after {PATIENCE} s"
         time.sleep(0.01)
+
+
+def samples(text: str) -> list[Sample]:
+    """Return the figures of /metrics."""
+    return [one for family in text_string_to_metric_families(text) for one in family.samples]
 
 
 @contextmanager
@@ -31,7 +38,7 @@ def serving(
     """Run the service on a free port of this host."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        app = create_app(folder, api_key=api_key, limits=limits, watch=False)
+        app = create_app(folder, api_key=api_key, limits=limits, watch_seconds=None)
         server = uvicorn.Server(uvicorn.Config(app, log_level="error"))
         thread = threading.Thread(target=server.run, args=([free],))
         thread.start()

@@ -1,18 +1,16 @@
-"""The same lists over HTTP as everywhere else."""
+"""HTTP, Python, the command line and files give the same lists."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
-import pytest
 from fastapi.testclient import TestClient
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mgformer.recommend.query import Query
 from mgformer.recommend.recommender import Recommender
 from mgformer.serving.app import create_app
-from mgformer.serving.questions import Question, answer_all
 from tests.command import succeed
 
 
@@ -48,12 +46,15 @@ def test_python_command_line_http_and_files_give_the_same_list(
     if data.draw(st.booleans(), label="known by items"):
         history = some("item", 6)
         user = some("user", 1)[0] if data.draw(st.booleans(), label="and a user") else None
-        expected = [expected_of(recommender.recommend_for(history, k, user=user, **options))]
+        query = Query(history=history, user=user, k=k, **options)
+        expected = [expected_of(recommender.answer(query))]
+        by_python = recommender.recommend_for(history, k, user=user, **options)
         flags += ["--history", ",".join(history), *([] if user is None else ["--user", user])]
         bodies = [{"history": history, "user": user}]
     else:
         users = some("user", 5)
         expected = [expected_of(answer) for answer in recommender.answers(users, k, **options)]
+        by_python = recommender.recommend(users, k, **options)
         flags += [flag for user in users for flag in ("--user", user)]
         bodies = [{"user": user} for user in users]
         if choice is None:
@@ -67,61 +68,22 @@ def test_python_command_line_http_and_files_give_the_same_list(
     succeed("recommend", run, *flags, "--out", folder / "lists.parquet")
     by_file = pl.read_parquet(folder / "lists.parquet")
     rows = [pair for own in expected for pair in own]
-    assert list(zip(by_file["item"], by_file["score"], strict=True)) == rows
-    assert by_file["rank"].to_list() == [n for own in expected for n in range(1, len(own) + 1)]
-
-
-@settings(max_examples=25)
-@given(data=st.data())
-def test_questions_asked_together_are_answered_as_if_alone(recommender: Recommender, data):
-    items = recommender.bundle.items.values
-    users = recommender.bundle.users.values
-
-    def draw() -> Question:
-        some = st.lists(st.integers(0, len(items) - 1), max_size=6).map(
-            lambda numbers: tuple(items[n] for n in numbers)
-        )
-        return Question(
-            k=data.draw(st.integers(1, 30)),
-            user=data.draw(st.none() | st.integers(0, 799).map(lambda n: users[n])),
-            history=data.draw(some),
-            exclude_seen=data.draw(st.booleans()),
-            candidates=data.draw(st.none() | some.filter(bool)),
-            exclude=data.draw(st.just(()) | some),
-        )
-
-    questions = [draw() for _ in range(data.draw(st.integers(1, 6)))]
-    for question, answer in zip(questions, answer_all(recommender, questions), strict=True):
-        alone = recommender.recommend_for(
-            question.history,
-            question.k,
-            user=question.user,
-            exclude_seen=question.exclude_seen,
-            candidates=question.candidates,
-            exclude=question.exclude,
-        )
-        assert [i.item for i in answer.items] == [i.item for i in alone.items]
-        assert [i.score for i in answer.items] == pytest.approx([i.score for i in alone.items])
-        assert (answer.source, answer.unknown, answer.user) == (
-            alone.source,
-            alone.unknown,
-            alone.user,
-        )
+    for table in (by_file, by_python):
+        assert list(zip(table["item"], table["score"], strict=True)) == rows
+        assert table["rank"].to_list() == [n for own in expected for n in range(1, len(own) + 1)]
 
 
 def test_a_history_over_http(recommender: Recommender, client: TestClient):
     body = {"history": ["jazz-03", "jazz-04", "unheard of"], "k": 5}
     answer = client.post("/recommend", json=body).json()
     same = recommender.recommend_for(body["history"], 5)
-    assert [item for item, _ in listed(answer)] == [i.item for i in same.items]
+    assert [item for item, _ in listed(answer)] == same["item"].to_list()
     assert answer["unknown"] == ["unheard of"]
     assert answer["source"] == "history"
     assert client.post("/recommend", json={"history": []}).json()["source"] == "popularity"
 
 
-def test_items_nobody_is_to_get_are_left_out_over_http(
-    recommender: Recommender, client: TestClient
-):
+def test_excluded_items_are_left_out_over_http(recommender: Recommender, client: TestClient):
     users = recommender.bundle.users.values[:2].to_list()
     exclude = recommender.recommend(users, 4)["item"].to_list()
     expected = [expected_of(a) for a in recommender.answers(users, 5, exclude=exclude)]
@@ -133,21 +95,6 @@ def test_items_nobody_is_to_get_are_left_out_over_http(
     together = client.post("/recommend/batch", json={"users": users, **body}).json()
     assert [listed(answer) for answer in together] == expected
     assert client.post("/recommend", json={"user": users[0], "exclude": "x"}).status_code == 422
-
-
-def test_items_without_training_pairs_are_passed_over_by_the_service_too(recommender: Recommender):
-    train, item = recommender.bundle.train, recommender.bundle.items.values[4]
-    kept = train.indices != 4
-    bundle = replace(recommender.bundle, train=train.subset(kept), history=train.subset(~kept))
-    without = Recommender(bundle)
-    histories = [(item,), ("jazz-03", item), ()]
-    answers = answer_all(without, [Question(9, history=history) for history in histories])
-    assert [answer.source for answer in answers] == ["popularity", "history", "popularity"]
-    assert [answer.unknown for answer in answers] == [(item,), (item,), ()]
-    for history, answer in zip(histories, answers, strict=True):
-        alone = without.recommend_for(history, 9)
-        assert [i.item for i in answer.items] == [i.item for i in alone.items]
-        assert not set(history) & {i.item for i in answer.items}
 
 
 def test_reasons_are_items_of_the_history(client: TestClient):
@@ -169,7 +116,7 @@ def test_similar_items_and_users(recommender: Recommender, client: TestClient):
     assert [row["user"] for row in found] == recommender.similar_users(user, 4)["user"].to_list()
 
 
-def test_items_and_users_are_found(recommender: Recommender, client: TestClient):
+def test_items_and_users_are_found_by_search(recommender: Recommender, client: TestClient):
     found = client.get("/items", params={"q": "JAZZ-0", "limit": 3}).json()
     assert len(found) == 3
     assert all("jazz-0" in row["item"] for row in found)
@@ -182,11 +129,11 @@ def test_items_and_users_are_found(recommender: Recommender, client: TestClient)
     assert client.get("/users", params={"q": user, "limit": 1}).json() == [user]
 
 
-def test_what_a_user_has_is_counted_and_told_up_to_a_limit(
+def test_the_items_of_a_user_are_counted_and_listed_up_to_a_limit(
     recommender: Recommender, client: TestClient
 ):
     user = recommender.bundle.users.values[5]
-    items = recommender.items_of(5)["item"].to_list()
+    items = recommender.items_of(user)["item"].to_list()
     assert len(items) > 2
     own = client.get(f"/users/{user}").json()
     assert (own["user"], own["total"]) == (user, len(items))
@@ -197,13 +144,13 @@ def test_what_a_user_has_is_counted_and_told_up_to_a_limit(
     assert client.get(f"/users/{user}", params={"limit": 1_001}).status_code == 422
 
 
-def test_the_model_says_what_it_is(recommender: Recommender, client: TestClient):
+def test_the_model_is_described(recommender: Recommender, client: TestClient):
     card = client.get("/model").json()
     assert card["fingerprint"] == recommender.bundle.record.fingerprint
     assert (card["num_users"], card["num_items"]) == (800, 400)
 
 
-def test_ids_travel_as_text_whatever_they_are(tmp_path: Path):
+def test_ids_are_answered_as_text(tmp_path: Path):
     pairs = [(10**17 + user, item) for user in range(12) for item in range(9) if (user + item) % 3]
     table = pl.DataFrame(pairs, schema=["user", "item"], orient="row")
     Recommender.fit(table, "popularity", split={"kind": "ratio"}).save(tmp_path)

@@ -1,4 +1,4 @@
-"""Over real sockets: whatever is sent, the answer is one line and the service goes on."""
+"""Bad requests on real sockets get one line of error, and the service keeps running."""
 
 import http.client
 import json
@@ -25,7 +25,7 @@ def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
 
 
 def send(port: int, method: str, path: str, body: bytes | None = None, **headers: str):
-    """Return status and content, as a client that sends all before it reads gets them."""
+    """Return status and content, like a client that sends everything before it reads."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
     try:
         connection.request(method, path, body, {**JSON, **headers})
@@ -45,8 +45,8 @@ def send_raw(port: int, request: bytes) -> bytes:
 
 
 @pytest.fixture(autouse=True)
-def goes_on(port: int, caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    """Whatever a test does: nothing was logged as a fault, and the next answer is right."""
+def keeps_running(port: int, caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """After every test, no error is logged and the next answer is right."""
     with caplog.at_level(logging.ERROR):
         yield
     assert caplog.text == ""
@@ -61,7 +61,7 @@ def goes_on(port: int, caplog: pytest.LogCaptureFixture) -> Iterator[None]:
         (b"", 422, "expected a JSON object"),
         (b"null", 422, "expected a JSON object"),
         (b"NaN", 422, "expected a JSON object"),
-        (b"{}", 422, "say for whom"),
+        (b"{}", 422, "a query needs a user, a history, or both"),
         (b'{"user": NaN}', 422, "user"),
         (b'{"user": -Infinity}', 422, "user"),
         (b'{"user": true}', 422, "user"),
@@ -89,7 +89,7 @@ def goes_on(port: int, caplog: pytest.LogCaptureFixture) -> Iterator[None]:
         (b"\x1f\x8b\x08\x00", 400, "not valid JSON"),
     ],
 )
-def test_a_body_that_cannot_be_used(body: bytes, status: int, message: str, port: int):
+def test_bad_bodies(body: bytes, status: int, message: str, port: int):
     found, answer = send(port, "POST", "/recommend", body)
     assert found == status, answer
     assert message in answer["error"]
@@ -97,13 +97,13 @@ def test_a_body_that_cannot_be_used(body: bytes, status: int, message: str, port
 
 
 @pytest.mark.parametrize("path", ["/recommend", "/nothing"])
-def test_fifty_megabytes_are_refused_and_not_kept(path: str, port: int):
+def test_a_body_of_fifty_megabytes_is_refused(path: str, port: int):
     status, answer = send(port, "POST", path, b'{"user": "' + b"x" * 50_000_000 + b'"}')
     assert status == 413
-    assert answer == {"error": "the body is larger than 1,000,000 bytes; send less at a time"}
+    assert answer == {"error": "the body exceeds 1,000,000 bytes; send less at a time"}
 
 
-def test_whoever_asks_before_sending_is_told_at_once(port: int):
+def test_a_client_that_expects_100_continue_is_refused_at_once(port: int):
     head = b"POST /recommend HTTP/1.1\r\nHost: x\r\nContent-Length: 50000000\r\n"
     assert send_raw(port, head + b"Expect: 100-continue\r\n\r\n").startswith(b"HTTP/1.1 413 ")
 
@@ -125,7 +125,9 @@ def test_whoever_asks_before_sending_is_told_at_once(port: int):
         ("GET", "/page/%00", 404, "Not Found"),
     ],
 )
-def test_paths_methods_and_parameters(method: str, path: str, status: int, message: str, port: int):
+def test_bad_paths_methods_and_parameters(
+    method: str, path: str, status: int, message: str, port: int
+):
     found, answer = send(port, method, path)
     assert found == status, answer
     assert message in answer["error"]
@@ -143,13 +145,13 @@ def test_paths_methods_and_parameters(method: str, path: str, status: int, messa
         b"\x16\x03\x01\x02\x00\x01\x00",
     ],
 )
-def test_what_is_not_http_is_refused(head: bytes, port: int):
+def test_invalid_http_is_refused(head: bytes, port: int):
     answer = send_raw(port, head + b"\r\n\r\n{}")
     assert answer.startswith(b"HTTP/1.1 400 ")
     assert b"Invalid HTTP request received" in answer
 
 
-def test_a_client_that_leaves_in_the_middle_disturbs_nobody(port: int):
+def test_clients_that_disconnect_in_the_middle_do_no_harm(port: int):
     for _ in range(20):
         with socket.create_connection(("127.0.0.1", port)) as connection:
             connection.sendall(

@@ -1,4 +1,4 @@
-"""Another bundle is taken up, and no request is lost."""
+"""The service loads a new bundle, and loses no request."""
 
 import asyncio
 import json
@@ -14,19 +14,27 @@ from fastapi.testclient import TestClient
 
 from mgformer.errors import BundleError
 from mgformer.files import write_text
+from mgformer.recommend.answering import answer_all
+from mgformer.recommend.query import Query
 from mgformer.recommend.recommender import Recommender
-from mgformer.serving import app as app_module
 from mgformer.serving.app import create_app
 from mgformer.serving.engine import Engine
-from mgformer.serving.questions import Question, answer_all
-from mgformer.serving.schemas import as_json
-from tests.serving.running import eventually
+from mgformer.serving.schemas import ANSWER
+from tests.serving.running import eventually, samples
 
 
-def test_a_new_bundle_is_taken_up_and_a_broken_one_is_not(tmp_path: Path):
+def reloads(client: TestClient) -> dict[str, float]:
+    return {
+        sample.labels["result"]: sample.value
+        for sample in samples(client.get("/metrics").text)
+        if sample.name == "mgformer_reloads_total"
+    }
+
+
+def test_a_new_bundle_is_loaded_and_a_broken_one_is_refused(tmp_path: Path):
     folder = tmp_path / "run"
     Recommender.fit("demo", "itemknn").save(folder)
-    with TestClient(create_app(folder, watch=False)) as client:
+    with TestClient(create_app(folder, watch_seconds=None)) as client:
         assert client.post("/admin/reload").json()["changed"] is False
         Recommender.fit("demo", "ease").save(folder)
         assert client.get("/model").json()["model"] == "itemknn"
@@ -35,56 +43,52 @@ def test_a_new_bundle_is_taken_up_and_a_broken_one_is_not(tmp_path: Path):
         (folder / "bundle.json").write_text("{")
         assert "damaged" in client.post("/admin/reload").json()["error"]
         assert client.post("/recommend", json={"history": ["jazz-03"]}).status_code == 200
-        text = client.get("/metrics").text
-        for result in ("loaded", "unchanged", "failed"):
-            assert f'result="{result}"}} 1' in text
+        assert reloads(client) == {"loaded": 1, "unchanged": 1, "failed": 1}
 
 
-def test_the_folder_is_watched_and_what_cannot_be_used_is_read_once(
+def test_the_folder_is_watched_and_a_broken_bundle_is_read_once(
     tmp_path: Path, monkeypatch, caplog
 ):
     folder = tmp_path / "run"
     Recommender.fit("demo", "itemknn").save(folder)
-    looks, has_news = Counter(), Engine.has_news
+    looks, has_new_files = Counter(), Engine.has_new_files
 
     async def counted(engine: Engine) -> bool:
-        news = await has_news(engine)
-        looks[news] += 1
-        return news
+        changed = await has_new_files(engine)
+        looks[changed] += 1
+        return changed
 
-    monkeypatch.setattr(Engine, "has_news", counted)
-    monkeypatch.setattr(app_module, "WATCH_SECONDS", 0.01)
-    with TestClient(create_app(folder)) as client:
+    monkeypatch.setattr(Engine, "has_new_files", counted)
+    with TestClient(create_app(folder, watch_seconds=0.01)) as client:
 
         def reported() -> list[str]:
             errors = [record for record in caplog.records if record.levelno >= logging.ERROR]
             return [error.message.partition(":")[0] for error in errors]
 
-        def rests() -> None:
+        def wait_for_looks() -> None:
             seen = looks[False]
             eventually(lambda: looks[False] >= seen + 5)
 
-        rests()
-        (folder / "bundle.json").touch()  # the same bundle, which is no reload
+        wait_for_looks()
+        (folder / "bundle.json").touch()  # the same bundle: nothing to load
         eventually(lambda: looks[True] == 1)
-        assert "mgformer_reloads_total{" not in client.get("/metrics").text
+        assert reloads(client) == {}
         write_text(folder / "bundle.json", "{")
         eventually(reported)
-        rests()
-        assert reported() == ["the new bundle cannot be used, the old one stays"]
-        assert "damaged" in client.post("/admin/reload").json()["error"]  # asked for, it is read
+        wait_for_looks()
+        assert reported() == ["cannot use the new bundle, keeping the old one"]
+        assert "damaged" in client.post("/admin/reload").json()["error"]  # a request reads it again
         (folder / "notes.txt").write_text("no part of the bundle")
-        rests()
-        assert 'result="failed"} 2' in client.get("/metrics").text
+        wait_for_looks()
+        assert reloads(client) == {"failed": 2}
         Recommender.fit("demo", "ease").save(folder)
         eventually(lambda: client.get("/model").json()["model"] == "ease")
-        text = client.get("/metrics").text
-        assert 'result="loaded"} 1' in text
-        assert 'result="unchanged"' not in text
+        assert reloads(client)["loaded"] == 1
+        assert "unchanged" not in reloads(client)
 
 
 def rounded(value):
-    """The last bits of what is solved for depend on the thread that computes it."""
+    """The last bits of a solution depend on the thread that computes it."""
     if isinstance(value, dict):
         return {name: rounded(part) for name, part in value.items()}
     if isinstance(value, list):
@@ -96,15 +100,15 @@ def test_reloading_under_load_loses_no_request_and_mixes_no_bundles(tmp_path: Pa
     folder = tmp_path / "run"
     bundles = Recommender.fit("demo", "ials"), Recommender.fit("demo", "ials", seed=1)
     bundles[0].save(folder)
-    app = create_app(folder, watch=False)
-    questions = [
-        Question(5, user="bella-787"),
-        Question(5, history=("jazz-03", "jazz-04")),
-        Question(5, user="amir-186", history=("jazz-03",), explain=True),
+    app = create_app(folder, watch_seconds=None)
+    queries = [
+        Query(k=5, user="bella-787"),
+        Query(k=5, history=("jazz-03", "jazz-04")),
+        Query(k=5, user="amir-186", history=("jazz-03",), explain=True),
     ]
     allowed = [
-        [rounded(json.loads(as_json(answer, 5))) for answer in answers]
-        for answers in zip(*(answer_all(one, questions) for one in bundles), strict=True)
+        [rounded(json.loads(ANSWER.dump_json(answer))) for answer in answers]
+        for answers in zip(*(answer_all(one.bundle, queries) for one in bundles), strict=True)
     ]
     assert all(old["items"] != new["items"] for old, new in allowed)
 
@@ -113,9 +117,7 @@ def test_reloading_under_load_loses_no_request_and_mixes_no_bundles(tmp_path: Pa
         answered: Counter = Counter()
         async with httpx2.AsyncClient(transport=transport, base_url="http://test") as client:
             for wave in range(20):
-                asked = [
-                    client.post("/recommend", json=asdict(questions[n % 3])) for n in range(102)
-                ]
+                asked = [client.post("/recommend", json=asdict(queries[n % 3])) for n in range(102)]
                 bundles[(wave + 1) % 2].save(folder)
                 asked.insert(10, client.post("/admin/reload"))
                 found = [
@@ -158,7 +160,7 @@ def test_a_bundle_may_be_replaced_while_it_is_read(tmp_path: Path):
     assert engine.loaded.recommender.recommend(["bella-787"], 3).height == 3
 
 
-def test_a_bundle_that_is_replaced_and_put_back_while_it_is_read_is_read_again(
+def test_a_bundle_that_is_replaced_and_put_back_during_loading_is_read_again(
     tmp_path: Path, monkeypatch
 ):
     one, other = (Recommender.fit("demo", "itemknn", seed=seed) for seed in (0, 1))

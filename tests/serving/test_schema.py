@@ -1,4 +1,4 @@
-"""The service keeps to its OpenAPI document: what it takes, what it answers, and how it refuses."""
+"""Requests, answers and errors match the OpenAPI document of the service."""
 
 import subprocess
 import sys
@@ -17,10 +17,10 @@ expected-statuses = ["400", "401", "404", "405", "413", "422"]
 """
 
 
-def test_whatever_is_asked_the_answer_is_documented(tmp_path: Path):
-    """Schemathesis finds nothing: all of its checks, on requests that fit the document or do not.
+def test_schemathesis_finds_no_undocumented_answer(tmp_path: Path):
+    """Run all checks of Schemathesis, with valid and invalid requests.
 
-    It runs in a process of its own, as it does not work inside the newest pytest.
+    It runs in its own process, because it does not work inside the newest pytest.
     """
     pytest.importorskip("schemathesis")
     Recommender.fit("demo", "ials").save(tmp_path / "run")

@@ -19,7 +19,7 @@ from tests.serving.running import PATIENCE, eventually
 
 @contextmanager
 def started(folder: Path, log: Path, *options: str) -> Iterator[int]:
-    """Run `mgformer serve` as people do, and yield its port."""
+    """Run `mgformer serve` as a process and yield its port."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -39,7 +39,7 @@ def started(folder: Path, log: Path, *options: str) -> Iterator[int]:
 
 
 def look(port: int) -> tuple[str, str]:
-    """Return who answers on a new connection, and with which model."""
+    """Return which worker answers a new connection, and which model it serves."""
     with closing(HTTPConnection("127.0.0.1", port, timeout=PATIENCE)) as connection:
 
         def get(path: str) -> str:
@@ -51,7 +51,7 @@ def look(port: int) -> tuple[str, str]:
         return found[1], json.loads(get("/model"))["model"]
 
 
-def test_two_workers_answer_and_both_take_up_a_new_bundle(tmp_path: Path) -> None:
+def test_two_workers_answer_and_both_load_a_new_bundle(tmp_path: Path) -> None:
     folder, log = tmp_path / "run", tmp_path / "log"
     Recommender.fit("demo", "itemknn").save(folder)
     with started(folder, log, "--workers", "2") as port:
@@ -77,9 +77,8 @@ def test_a_worker_without_a_usable_bundle_leaves_the_others_alone(
 ) -> None:
     monkeypatch.setenv(worker.RUN, str(tmp_path))
     monkeypatch.setenv(worker.LIMITS, "5 100")
-    monkeypatch.setattr(worker, "PAUSE_SECONDS", 0)
     with pytest.raises(SystemExit) as stop:
-        worker.app()
-    assert stop.value.code == worker.UNUSABLE != 3  # at which uvicorn stops all of them
+        worker.app(pause_seconds=0)
+    assert stop.value.code == worker.UNUSABLE != 3  # at 3 uvicorn stops all workers
     assert "a worker cannot start" in caplog.text
     assert "no trained recommender here" in caplog.text

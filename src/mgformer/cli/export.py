@@ -1,24 +1,25 @@
-"""mgformer export: a trained recommender in forms that other programs read."""
+"""mgformer export: a trained recommender as files for other programs."""
 
 from pathlib import Path
 
 import typer
 
 from mgformer.cli.console import out, print_json, working
-from mgformer.errors import ConfigError
-from mgformer.recommend.export import FORMS, export
-from mgformer.runs.bundle_files import load_bundle
 
 
 def command(
     run: Path = typer.Argument(help="Folder of a trained recommender."),
-    form: str = typer.Option("parquet", "--format", help=f"One of {', '.join(FORMS)}."),
+    form: str = typer.Option(
+        "parquet", "--format", help="One of parquet, npz, faiss, onnx and card."
+    ),
     target: Path | None = typer.Option(None, "--out", help="Folder.", show_default="RUN/export"),
     as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
 ) -> None:
-    """Write vectors with ids, a search index, the fold-in of new users, or a model card."""
-    if form not in FORMS:
-        raise ConfigError(f"--format {form}: expected one of {', '.join(FORMS)}")
+    """Write vectors with ids, a search index, an ONNX model for new users, or a model card."""
+    from mgformer.recommend.export import check_form, export  # here, so that --help is instant
+    from mgformer.runs.bundle_files import load_bundle
+
+    check_form(form)
     with working():
         folder = target or run / "export"
         done = export(load_bundle(run), form, folder)

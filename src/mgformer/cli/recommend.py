@@ -1,13 +1,9 @@
-"""mgformer recommend: top-k lists for users of the data, or for somebody new."""
+"""mgformer recommend: lists for users of the training data, or for a new user."""
 
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import polars as pl
 import typer
-from numpy.typing import NDArray
 
 from mgformer.cli.console import (
     err,
@@ -18,70 +14,87 @@ from mgformer.cli.console import (
     warn,
     working,
 )
-from mgformer.data.ids import Ids
 from mgformer.errors import ConfigError, DataError, UnknownIdError
-from mgformer.recommend.answer import Answer
-from mgformer.recommend.batch import COLUMNS, check_target, write_lists, write_whole
-from mgformer.recommend.recommender import Recommender
 
-MOST_SHOWN = 20  # users whose lists are printed; more belong in a file
+if TYPE_CHECKING:  # imported when a command runs, so that --help is instant
+    import polars as pl
+
+    from mgformer.data.ids import Ids
+    from mgformer.recommend.answer import Answer
+    from mgformer.recommend.recommender import Recommender
+
+MOST_SHOWN = 20
+"""Number of users whose lists are printed without --json."""
+MOST_OWNED = 12
+"""Number of items that are printed for "already has"."""
 
 
 def command(
     run: Path = typer.Argument(help="Folder of a trained recommender."),
-    user: list[str] = typer.Option([], "--user", help="A user's id; may be repeated."),
+    user: list[str] = typer.Option([], "--user", help="Id of a user; may be repeated."),
     users: Path | None = typer.Option(None, help="File with one user id per line."),
-    everyone: bool = typer.Option(False, "--all", help="All users of the data."),
+    everyone: bool = typer.Option(False, "--all", help="All users of the training data."),
     history: str | None = typer.Option(
         None,
-        help="Items of somebody who is not in the data, separated by commas; with one --user,"
-        " what this user has taken since.",
+        help="Items of a new user, separated by commas. With one --user: items that this user got"
+        " after the training.",
     ),
-    k: int = typer.Option(20, "-k", help="Length of a list."),
+    k: int = typer.Option(20, "-k", help="Number of items in a list."),
     candidates: Path | None = typer.Option(
         None, help="File with the items to choose from, one id per line."
     ),
     exclude: Path | None = typer.Option(
-        None, help="File with items never to recommend, one id per line."
+        None, help="File with items that are never recommended, one id per line."
     ),
-    with_seen: bool = typer.Option(False, help="Recommend also what a user has already."),
+    with_seen: bool = typer.Option(False, help="Include items that the user already has."),
     target: Path | None = typer.Option(
         None, "--out", help="Write user, rank, item, score to a .parquet, .csv or .jsonl file."
     ),
     as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
 ) -> None:
-    """Recommend the k best items that a user does not have yet.
+    """Recommend items that a user does not have yet.
 
-    Lists for many users belong in a file: --all --out lists.parquet. Interrupted, the same command
-    goes on where it was. What files name that is not in the training data is passed over, with a
-    warning.
+    Write the lists of many users to a file: --all --out lists.parquet. After an interruption, the
+    same command continues where it stopped. Ids in files that are not in the training data are
+    ignored, with a warning.
     """
-    _check_for_whom(user, users, everyone, history)
-    if k < 1:
-        raise ConfigError(f"-k must be at least 1, got {k}")
+    from mgformer.recommend.batch import COLUMNS, check_target, write_lists, write_target
+    from mgformer.recommend.query import ListOptions, Query
+    from mgformer.recommend.recommender import Recommender
+
+    _check_who(user, users, everyone, history)
+    ListOptions(k=k)  # a wrong k is reported before the run is loaded
     if target is not None:
         check_target(target)
     with working():
         recommender = Recommender.load(run)
-        choice = _narrowed(recommender, candidates, exclude, with_seen)
+        items = recommender.bundle.items
+        narrowed: dict[str, Any] = {"k": k, "exclude_seen": not with_seen}
+        if candidates is not None:
+            narrowed["candidates"] = _known_ids(candidates, "item", items, required=True)
+        if exclude is not None:
+            narrowed["exclude"] = _known_ids(exclude, "item", items, required=False)
         if history is not None:
-            numbers, answers = None, iter([_for_history(recommender, history, user, k, choice)])
+            named, own = user[0] if user else None, _split(history)
+            answer = recommender.answer(Query(user=named, history=own, **narrowed))
+            _warn_unknown(answer, items)
+            total, answers = 1, iter([answer])
+            if target is not None:
+                lists = recommender.recommend_for(own, user=named, **narrowed)
+                write_target(lists.select(COLUMNS).lazy(), target)
         else:
-            numbers = _wanted_users(recommender, user, users, everyone)
-            shown = numbers if as_json else numbers[:MOST_SHOWN]
-            # Nothing is ranked before it is taken.
-            answers = recommender.answers(recommender.bundle.users.decode(shown), k, **choice.ids)
-        if target is not None and numbers is not None:
-            write_lists(recommender, numbers, k, target, **choice.numbers)
-        elif target is not None:
-            write_whole(_table_of(recommender, answers).lazy(), target)
-    total = 1 if numbers is None else len(numbers)
+            asked = _asked_users(recommender, user, users, everyone)
+            total = len(asked)
+            # A generator: no list is made before it is printed.
+            answers = recommender.answers(asked if as_json else asked[:MOST_SHOWN], **narrowed)
+            if target is not None:
+                write_lists(recommender.bundle, asked, ListOptions(**narrowed), target)
     if target is not None:
-        err.print(f"{total:,} lists of {k} in {target}", style="dim", markup=False)
+        err.print(f"wrote {total:,} lists of {k} to {target}", style="dim", markup=False)
         if as_json:
             print_json({"users": total, "out": str(target)})
     elif as_json:
-        print_json_list({"k": k}, "users", map(as_mapping, answers))
+        print_json_list({"k": k}, "users", map(_as_mapping, answers))
     else:
         for answer in answers:
             _show(recommender, answer)
@@ -89,87 +102,67 @@ def command(
             out.print(f"… and {total - MOST_SHOWN:,} more users; use --out or --json for all")
 
 
-class _Narrowed(NamedTuple):
-    """What narrows a question, in ids and in numbers."""
-
-    ids: dict[str, Any]
-    numbers: dict[str, Any]
-
-
-def _check_for_whom(
-    named: list[str], file: Path | None, everyone: bool, history: str | None
-) -> None:
+def _check_who(named: list[str], file: Path | None, everyone: bool, history: str | None) -> None:
     ways = bool(named) + (file is not None) + everyone + (history is not None)
     if ways != 1 and not (ways == 2 and len(named) == 1 and history is not None):
         raise ConfigError(
-            "say for whom: exactly one of --user ID, --users FILE, --all, --history i1,i2,…"
-            " (or one --user with the --history since)"
+            "give exactly one of --user ID, --users FILE, --all, --history i1,i2,…"
+            " (or one --user and --history)"
         )
 
 
-def _narrowed(
-    recommender: Recommender, candidates: Path | None, exclude: Path | None, with_seen: bool
-) -> _Narrowed:
-    items, seen = recommender.bundle.items, {"exclude_seen": not with_seen}
-    numbers = {
-        name: _known_in(file, "item", items, refuse_none=name == "candidates")
-        for name, file in (("candidates", candidates), ("exclude", exclude))
-        if file is not None
-    }
-    ids = {name: items.decode(found) for name, found in numbers.items()}
-    return _Narrowed({**ids, **seen}, {**numbers, **seen})
-
-
-def _for_history(
-    recommender: Recommender, history: str, named: list[str], k: int, choice: _Narrowed
-) -> Answer:
+def _split(history: str) -> list[str]:
     items = [item.strip() for item in history.split(",") if item.strip()]
     if not items:
         raise DataError("--history is empty; give items separated by commas: --history i1,i2")
-    user = named[0] if named else None
-    answer = recommender.recommend_for(items, k, user=user, **choice.ids)
-    if answer.unknown:
-        ids = recommender.bundle.items
-        no_ids = (one for one in answer.unknown if ids.encode([one])[0] < 0)
-        close = ids.closest(next(no_ids, ""))
-        hint = f" (did you mean {', '.join(close)}?)" if close else ""
-        listed = ", ".join(map(str, answer.unknown[:5]))
-        warn(f"not in the training data, passed over: {listed}{hint}")
-    return answer
+    return items
 
 
-def _wanted_users(
-    recommender: Recommender, named: list[str], file: Path | None, everyone: bool
-) -> NDArray[np.int32]:
-    """Return the numbers of the users asked for."""
+def _warn_unknown(answer: "Answer", ids: "Ids") -> None:
+    """Name the items of the history that were ignored, and suggest similar ids."""
+    if not answer.unknown:
+        return
+    without_number = (item for item in answer.unknown if ids.encode([item])[0] < 0)
+    close = ids.closest(next(without_number, ""))
+    hint = f" (did you mean {', '.join(close)}?)" if close else ""
+    listed = ", ".join(map(str, answer.unknown[:5]))
+    warn(f"not in the training data, ignored: {listed}{hint}")
+
+
+def _asked_users(
+    recommender: "Recommender", named: list[str], file: Path | None, everyone: bool
+) -> "list[str] | pl.Series":
+    from mgformer.recommend.lists import numbers_of
+
+    known = recommender.bundle.users
     if everyone:
-        return np.arange(len(recommender.bundle.users), dtype=np.int32)
+        return known.values
     if file is not None:
-        return _known_in(file, "user", recommender.bundle.users, refuse_none=True)
+        return _known_ids(file, "user", known, required=True)
     try:
-        return recommender.numbers_of(named)
+        numbers_of("user", recommender.bundle.users, named)
     except UnknownIdError as error:
-        raise DataError(f"{error}; for somebody new: --history item1,item2,…") from None
+        raise DataError(f"{error}; for a new user, give --history item1,item2,…") from None
+    return named
 
 
-def _known_in(file: Path, kind: str, ids: Ids, *, refuse_none: bool) -> NDArray[np.int32]:
-    """Return the numbers of the ids in a file; lists age, and unknown ones are passed over."""
-    listed = _ids_in(file, kind)
-    numbers = ids.encode(listed)
-    unknown = np.flatnonzero(numbers < 0)
-    if len(unknown):
-        first = listed[int(unknown[0])]
-        if refuse_none and len(unknown) == len(listed):
+def _known_ids(file: Path, kind: str, known: "Ids", *, required: bool) -> list[str]:
+    """Return the ids of a file that are in the training data; the others are ignored."""
+    listed = _read_ids(file, kind)
+    numbers = known.encode(listed)
+    found = [one for one, number in zip(listed, numbers, strict=True) if number >= 0]
+    if len(found) < len(listed):
+        first = next(one for one, number in zip(listed, numbers, strict=True) if number < 0)
+        if required and not found:
             raise DataError(
                 f"{file}: none of its {kind}s is in the training data; the first is {first!r}"
             )
-        count = f"{len(unknown):,} of {len(listed):,} {kind}s"
-        warn(f"{file}: {count} are not in the training data, passed over, such as {first!r}")
-    return numbers[numbers >= 0]
+        count = f"{len(listed) - len(found):,} of {len(listed):,} {kind}s"
+        warn(f"{file}: {count} are not in the training data and are ignored, such as {first!r}")
+    return found
 
 
-def _ids_in(file: Path, kind: str) -> list[str]:
-    """Return the ids in a file, one per line."""
+def _read_ids(file: Path, kind: str) -> list[str]:
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -182,23 +175,18 @@ def _ids_in(file: Path, kind: str) -> list[str]:
     return ids
 
 
-def _show(recommender: Recommender, answer: Answer) -> None:
-    if answer.user is None:
-        title = (
-            "for this history" if answer.source == "history" else "nothing known: what is popular"
-        )
-    else:
-        popular = ", nothing known: what is popular" if answer.source == "popularity" else ""
-        title = f"for {answer.user}{popular}"
-        number = int(recommender.bundle.users.encode([answer.user])[0])
-        liked = recommender.liked(number, 12)
-        total = int(np.diff(recommender.bundle.known.indptr)[number])
-        more = f", … ({total} in all)" if total > len(liked) else ""
-        out.print(
-            f"\n{answer.user} already has: {', '.join(liked)}{more}", style="dim", markup=False
-        )
+def _show(recommender: "Recommender", answer: "Answer") -> None:
+    title = "for this history" if answer.user is None else f"for {answer.user}"
+    if answer.source == "popularity":
+        title += " (no known items, so these are the most popular)"
+    if answer.user is not None:
+        own = recommender.items_of(answer.user)
+        names = [row.get("name") or str(row["item"]) for row in own.head(MOST_OWNED).to_dicts()]
+        more = f", … ({own.height} in all)" if own.height > MOST_OWNED else ""
+        text = f"\n{answer.user} already has: {', '.join(names)}{more}"
+        out.print(text, style="dim", markup=False)
     if not answer.items:
-        out.print(f"nothing is left to recommend {title}", markup=False)
+        out.print(f"nothing left to recommend {title}", markup=False)
         return
     named = any(item.name for item in answer.items)
     rows = [
@@ -213,8 +201,8 @@ def _show(recommender: Recommender, answer: Answer) -> None:
     print_table(columns, rows, f"recommended {title}", num_text=len(columns) - 1)
 
 
-def as_mapping(answer: Answer) -> dict[str, Any]:
-    """Return an answer as plain JSON."""
+def _as_mapping(answer: "Answer") -> dict[str, Any]:
+    """Return an answer as plain JSON. Unlike over HTTP, integer ids stay integers."""
     items = [
         {"item": i.item, "score": i.score} | ({"name": i.name} if i.name else {})
         for i in answer.items
@@ -225,14 +213,3 @@ def as_mapping(answer: Answer) -> dict[str, Any]:
         "source": answer.source,
         "unknown": list(answer.unknown),
     }
-
-
-def _table_of(recommender: Recommender, answers: Iterable[Answer]) -> pl.DataFrame:
-    rows = [
-        (answer.user, rank, item.item, item.score)
-        for answer in answers
-        for rank, item in enumerate(answer.items, start=1)
-    ]
-    bundle = recommender.bundle
-    types = (bundle.users.values.dtype, pl.Int32, bundle.items.values.dtype, pl.Float32)
-    return pl.DataFrame(rows, schema=dict(zip(COLUMNS, types, strict=True)), orient="row")

@@ -1,4 +1,4 @@
-"""mgformer serve: a trained recommender as an HTTP service with a page."""
+"""mgformer serve: a trained recommender as an HTTP service with a web page."""
 
 import os
 from pathlib import Path
@@ -7,35 +7,37 @@ import typer
 
 from mgformer.cli.console import err, working
 from mgformer.errors import ConfigError
-from mgformer.runs.bundle_files import load_bundle
 
 
 def command(
     run: Path = typer.Argument(help="Folder of a trained recommender."),
-    host: str = typer.Option("127.0.0.1", help="Address to listen on; 0.0.0.0 for all."),
+    host: str = typer.Option("127.0.0.1", help="Address to listen on; 0.0.0.0 for all interfaces."),
     port: int = typer.Option(8000, min=0, max=65_535, help="Port to listen on."),
-    workers: int = typer.Option(1, min=1, help="Processes that answer."),
-    max_k: int = typer.Option(1_000, min=1, help="Longest list that may be asked for."),
+    workers: int = typer.Option(1, min=1, help="Number of processes."),
+    max_k: int = typer.Option(1_000, min=1, help="Largest k of a request."),
     max_body: int = typer.Option(1_000_000, min=1, help="Largest body of a request, in bytes."),
 ) -> None:
-    """Serve recommendations, similar items and a page to look at them.
+    """Serve recommendations and similar items over HTTP, with a web page to try them.
 
-    Set MGFORMER_API_KEY to want that key in the header X-API-Key of every request. A bundle that is
-    trained anew into the same folder is taken up without a pause.
+    Set MGFORMER_API_KEY to require this key in the header X-API-Key of every request. If a new
+    model is trained into the same folder, the service loads it without a pause.
     """
     try:
         import uvicorn
 
+        from mgformer.runs.bundle_files import load_bundle
         from mgformer.serving import worker
         from mgformer.serving.logs import LOGGING
     except ImportError:
         raise ConfigError("serving needs an extra: pip install 'mgformer[serve]'") from None
     with working():
-        load_bundle(run)  # what is wrong with it is said once, before any worker starts
-    # Workers are processes of their own: the environment tells them what to serve.
+        load_bundle(run)  # a broken bundle is reported once, before any worker starts
+    # Workers are separate processes. They read from the environment what to serve.
     os.environ[worker.RUN] = str(run)
     os.environ[worker.LIMITS] = f"{max_k} {max_body}"
-    err.print(f"serving {run} at http://{host}:{port}  (Ctrl-C ends it)", style="dim", markup=False)
+    err.print(
+        f"serving {run} at http://{host}:{port}  (press Ctrl-C to stop)", style="dim", markup=False
+    )
     uvicorn.run(
         "mgformer.serving.worker:app",
         host=host,

@@ -1,28 +1,28 @@
-"""mgformer similar: items like an item, users like a user."""
+"""mgformer similar: items similar to an item, users similar to a user."""
 
 from pathlib import Path
 
-import polars as pl
 import typer
 
 from mgformer.cli.console import out, print_json, print_table, working
 from mgformer.errors import ConfigError
-from mgformer.recommend.recommender import Recommender
 
 
 def command(
     run: Path = typer.Argument(help="Folder of a trained recommender."),
-    item: str | None = typer.Option(None, help="An item's id."),
-    user: str | None = typer.Option(None, help="A user's id."),
-    k: int = typer.Option(20, "-k", help="Length of the list."),
+    item: str | None = typer.Option(None, help="Id of an item."),
+    user: str | None = typer.Option(None, help="Id of a user."),
+    k: int = typer.Option(20, "-k", help="Number of items or users."),
     as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
 ) -> None:
-    """Show the items most like an item, or the users most like a user.
+    """Show the items most similar to an item, or the users most similar to a user.
 
-    They are fewer than k where nothing else is like it.
+    Only those with a similarity above zero are shown, which may be fewer than k.
     """
     if (item is None) == (user is None):
-        raise ConfigError("say like what: either --item ID or --user ID")
+        raise ConfigError("give either --item ID or --user ID")
+    from mgformer.recommend.recommender import Recommender  # here, so that --help is instant
+
     with working():
         recommender = Recommender.load(run)
         if item is not None:
@@ -32,12 +32,12 @@ def command(
     if as_json:
         print_json({"item": item, "user": user, "k": k, "similar": found.to_dicts()})
         return
-    title = f"like {item if item is not None else user}"
+    title = f"similar to {item if item is not None else user}"
     if found.is_empty():
         out.print(f"nothing is {title}", markup=False)
         return
     rows = [
-        [*(str(row[name]) for name in found.columns[:-1]), f"{row['score']:.4f}"]
-        for row in found.with_columns(pl.exclude("score").fill_null("")).to_dicts()
+        [*("" if value is None else str(value) for value in row[:-1]), f"{row[-1]:.4f}"]
+        for row in found.rows()
     ]
     print_table(found.columns, rows, title, num_text=len(found.columns) - 1)

@@ -1,56 +1,48 @@
-"""What somebody has, and what is answered: plain values."""
+"""The answer to a query. Python, the command line and the HTTP service share it."""
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal
 
-import numpy as np
-from numpy.typing import NDArray
+from pydantic import PlainSerializer
 
 from mgformer.data.ids import ExternalId
 
 Source = Literal["model", "history", "popularity"]
+Id = Annotated[ExternalId, PlainSerializer(str, return_type=str)]
+"""An id of the data. JSON has it as text, because JavaScript rounds large integers."""
 
 
 @dataclass(frozen=True)
 class Reason:
-    """An item somebody has, and how much it speaks for a recommendation."""
+    """An item of the user, and how much it adds to the score of a recommendation."""
 
-    item: ExternalId
+    item: Id
     name: str | None
     weight: float
 
 
 @dataclass(frozen=True)
 class Recommendation:
-    """One item for one user."""
+    """One recommended item."""
 
-    item: ExternalId
+    item: Id
     name: str | None
     score: float
     because: tuple[Reason, ...] | None = None
-    """What speaks most for it, where that was asked for."""
+    """The items of the user that contribute most; None unless the query asks for them."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What is recommended to one user, best first."""
+    """The items recommended to one user, best first."""
 
-    user: ExternalId | None
-    items: list[Recommendation]
+    user: Id | None
+    """The user, if the query names one."""
+    k: int
+    """The number of items asked for."""
     source: Source
-    """model: a user of the training data; history: by given items; popularity: nothing known."""
-    unknown: tuple[ExternalId, ...] = ()
-    """Items of the history of which the model has no training pair: they were passed over."""
-
-
-class History(NamedTuple):
-    """What somebody has, by number."""
-
-    telling: NDArray[np.int32]
-    """Items that the model was trained on: somebody is known by these."""
-    owned: NDArray[np.int32]
-    """All that have a number: not to be recommended again."""
-    unknown: tuple[ExternalId, ...] = ()
-    """Items that were given, and are not telling."""
-    user: ExternalId | None = None
-    """Who it is, if a user of the training data."""
+    """Where the scores come from: `model` for trained users, `history` for users scored by their
+    items, `popularity` if the model knows none of the items."""
+    items: list[Recommendation]
+    unknown: tuple[Id, ...] = ()
+    """Items of the given history that are not in the training set. They were ignored."""

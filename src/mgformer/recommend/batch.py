@@ -1,40 +1,39 @@
-"""Top-k lists of many users into one file, in memory that does not grow with their number.
+"""Write the lists of many users to one file, in memory that does not grow with their number.
 
-Blocks of users are ranked one after another and kept as parts beside the target. The target is put
-together from them at the end and appears whole. Interrupted, the same question goes on with the
-parts there are; another question does not see them. What lies beside a target that could not be
-finished is removed when one is.
+Blocks of users are ranked one after another and written as parts beside the target. At the end the
+parts are put together, and the target appears in one step. After an interruption, the same call
+continues with the parts that exist; a call with other users or options does not use them. Parts
+that were left behind by other calls are removed when the target is finished.
 """
 
 import hashlib
 import json
-import os
 import re
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from mgformer.errors import ConfigError
+from mgformer.files import replacing
 from mgformer.progress import phase, quietly
-from mgformer.recommend.recommender import Recommender
+from mgformer.recommend.lists import numbers_of, rank_users, to_frame
+from mgformer.recommend.query import ListOptions, SomeIds
+from mgformer.runs.bundle import Bundle
 
-BLOCK_USERS = 1 << 16
-FINGERPRINT = 12
-"""Letters that tell the parts of one question from those of another."""
 COLUMNS = ("user", "rank", "item", "score")
 WRITERS: dict[str, Callable[[pl.LazyFrame, Path], object]] = {
     ".parquet": lambda lists, path: lists.sink_parquet(path),
     ".csv": lambda lists, path: lists.sink_csv(path),
     ".jsonl": lambda lists, path: lists.sink_ndjson(path),
 }
+FINGERPRINT = 12
+"""Number of hexadecimal digits that identify the parts of a call."""
 
 
 def check_target(target: Path) -> None:
-    """Refuse a place where lists cannot be written."""
+    """Refuse a target that cannot be written."""
     if target.suffix not in WRITERS:
         raise ConfigError(f"--out {target}: expected a name ending in {', '.join(WRITERS)}")
     if target.is_dir():
@@ -44,82 +43,51 @@ def check_target(target: Path) -> None:
 
 
 def write_lists(
-    recommender: Recommender,
-    users: NDArray[np.int32],
-    k: int,
+    bundle: Bundle,
+    users: SomeIds,
+    options: ListOptions,
     target: Path,
     *,
-    candidates: NDArray[np.int32] | None = None,
-    exclude: NDArray[np.int32] | Sequence[int] = (),
-    exclude_seen: bool = True,
+    block_users: int = 1 << 16,
 ) -> None:
-    """Write user, rank, item and score of the k best items of users, by number.
+    """Write user, rank, item and score of the best items of users.
 
     Args:
-        recommender: The trained recommender.
-        users: Numbers of users.
-        k: Length of a list.
+        bundle: The trained recommender.
+        users: Users of the training data.
+        options: How long a list is, and what it may contain.
         target: A .parquet, .csv or .jsonl file.
-        candidates: Numbers of the items to choose from; all if not given.
-        exclude: Numbers of items never to recommend.
-        exclude_seen: Leave out what a user has already.
+        block_users: Number of users that are ranked, and written, at a time.
     """
     check_target(target)
-    banned = np.asarray(exclude, dtype=np.int32)
-    question = _fingerprint(recommender, users, k, candidates, banned, exclude_seen)
-    folder = target.with_name(f".{target.name}.{question}.parts")
+    numbers = numbers_of("user", bundle.users, users)
+    digest = hashlib.sha256(numbers.astype("<i4").tobytes())
+    digest.update(
+        json.dumps(
+            [bundle.record.to_mapping(), vars(options), block_users], sort_keys=True, default=str
+        ).encode()
+    )
+    folder = target.with_name(f".{target.name}.{digest.hexdigest()[:FINGERPRINT]}.parts")
     folder.mkdir(exist_ok=True)
-    with phase("recommending", len(users)) as advance:
-        for start in range(0, max(1, len(users)), BLOCK_USERS):
-            block = users[start : start + BLOCK_USERS]
-            part = folder / f"part-{start // BLOCK_USERS:06d}.parquet"
+    with phase("recommending", len(numbers)) as advance:
+        for start in range(0, max(1, len(numbers)), block_users):
+            block = numbers[start : start + block_users]
+            part = folder / f"part-{start // block_users:06d}.parquet"
             if not part.exists():
                 with quietly():
-                    found, _ = recommender.rank(
-                        block,
-                        k,
-                        exclude_seen=exclude_seen,
-                        candidates=candidates,
-                        exclude=banned,
-                    )
-                draft = part.with_suffix(".tmp")
-                recommender.table_of(block, found).select(COLUMNS).write_parquet(draft)
-                draft.replace(part)
+                    found, _ = rank_users(bundle, block, options)
+                with replacing(part) as draft:
+                    lists = to_frame(bundle, bundle.users.decode(block), found)
+                    lists.select(COLUMNS).write_parquet(draft)
             advance(len(block))
-    write_whole(pl.scan_parquet(sorted(folder.glob("part-*.parquet"))), target)
+    write_target(pl.scan_parquet(sorted(folder.glob("part-*.parquet"))), target)
 
 
-def write_whole(lists: pl.LazyFrame, target: Path) -> None:
-    """Write to a draft beside the target and rename it: nobody ever sees half a file.
-
-    Parts for the target, of this question and of others that were given up, are removed.
-    """
-    draft = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    try:
+def write_target(lists: pl.LazyFrame, target: Path) -> None:
+    """Write lists to the target in one step, and remove all parts of this target."""
+    with replacing(target) as draft:
         WRITERS[target.suffix](lists, draft)
-        draft.replace(target)
-    finally:
-        draft.unlink(missing_ok=True)
     parts = re.compile(rf"\.{re.escape(target.name)}\.[0-9a-f]{{{FINGERPRINT}}}\.parts")
     for path in target.parent.iterdir():
         if parts.fullmatch(path.name):
             shutil.rmtree(path)
-
-
-def _fingerprint(
-    recommender: Recommender,
-    users: NDArray[np.int32],
-    k: int,
-    candidates: NDArray[np.int32] | None,
-    exclude: NDArray[np.int32],
-    exclude_seen: bool,
-) -> str:
-    """Return what tells this question from all others."""
-    digest = hashlib.sha256(json.dumps(recommender.bundle.record, sort_keys=True).encode())
-    chosen = np.zeros(0, dtype=np.int32) if candidates is None else candidates
-    arrays = users, chosen, exclude
-    sizes = [len(array) for array in arrays]
-    digest.update(f"{k} {exclude_seen} {BLOCK_USERS} {candidates is None} {sizes}".encode())
-    for array in arrays:
-        digest.update(array.astype("<i4").tobytes())
-    return digest.hexdigest()[:FINGERPRINT]

@@ -1,13 +1,13 @@
-"""A trained recommender in forms that other programs read.
+"""Write a trained recommender as files for other programs.
 
     parquet   user_vectors.parquet and item_vectors.parquet, with ids
     npz       vectors.npz: users, items, user_ids, item_ids
-    faiss     items.faiss, an index of the item vectors, with its measured recall
-    onnx      fold_in.onnx: the items of a history in, a user's vector out
+    faiss     items.faiss, an index of the item vectors; its recall is measured
+    onnx      fold_in.onnx, a model that computes the vector of a new user from a history
     card      MODEL_CARD.md: data, protocol, figures, config
 
-Only models with vectors have the first four. The product of a user's and an item's vector is the
-score by which the library ranks; users who were not trained are solved for from their items.
+The first four need a model with vectors. The product of the vectors of a user and of an item is the
+score by which the library ranks. The vectors of cold users are solved for from their items.
 
 Shapes: I items, D channels, n items of a history.
 """
@@ -24,36 +24,40 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from mgformer.errors import BundleError, ConfigError
+from mgformer.files import replacing, write_text
 from mgformer.ranking.scorers import DotScorer
 from mgformer.ranking.topk import top_k
 from mgformer.runs.bundle import Bundle
 from mgformer.runs.bundle_files import check_folder
 
 RECALL_USERS, RECALL_K = 1_000, 20
-"""Users, evenly spaced, and length of list by whom an index is compared with exact search."""
-CG_ROUNDS = 40
-"""Steps of conjugate gradients in the exported fold-in: ONNX has no operator that solves."""
+"""How many users, and how long lists, are used to compare an index with exact search."""
 MOST_DIFFERENCE = 1e-3
-"""Between a vector of the exported fold-in and the library's, as a share of its largest entry."""
+"""Largest allowed difference between a vector of the ONNX model and the same vector computed by the
+library, relative to the largest entry of the vector."""
+
+
+def check_form(form: str) -> None:
+    """Refuse an unknown form."""
+    if form not in FORMS:
+        raise ConfigError(f"--format {form}: expected one of {', '.join(FORMS)}")
 
 
 def export(bundle: Bundle, form: str, folder: Path) -> dict[str, Any]:
-    """Write a form of the recommender to a folder; return what was written, and what measured."""
-    if form not in FORMS:
-        raise ConfigError(f"--format {form}: expected one of {', '.join(FORMS)}")
+    """Write one form of the recommender to a folder; return the files and what was measured."""
+    check_form(form)
     check_folder(folder)
     folder.mkdir(parents=True, exist_ok=True)
     return FORMS[form](bundle, folder)
 
 
 def _vectors(bundle: Bundle) -> DotScorer:
-    if not isinstance(bundle.scorer, DotScorer):
-        raise ConfigError(
-            f"{bundle.record.model} has no vectors to export: it compares items with items;"
-            " export --format card, or train a model with embeddings, such as mgformer"
-        )
     scorer = bundle.complete_scorer
-    assert isinstance(scorer, DotScorer)
+    if not isinstance(scorer, DotScorer):
+        raise ConfigError(
+            f"{bundle.record.model} has no vectors to export because it compares items with items;"
+            " use --format card, or train a model with embeddings, such as mgformer"
+        )
     return scorer
 
 
@@ -65,7 +69,8 @@ def _to_parquet(bundle: Bundle, folder: Path) -> dict[str, Any]:
         table = pl.DataFrame({"id": ids.values, "vector": array})
         if side == "item" and bundle.item_names is not None:
             table = table.with_columns(bundle.item_names.rename("name"))
-        _whole(folder / f"{side}_vectors.parquet", table.write_parquet)
+        with replacing(folder / f"{side}_vectors.parquet") as draft:
+            table.write_parquet(draft)
     return {"files": ["user_vectors.parquet", "item_vectors.parquet"]}
 
 
@@ -77,17 +82,13 @@ def _to_npz(bundle: Bundle, folder: Path) -> dict[str, Any]:
         "user_ids": _array_of(bundle.users.values),
         "item_ids": _array_of(bundle.items.values),
     }
-
-    def write(path: Path) -> None:
-        with path.open("wb") as file:  # a name without .npz would be changed
-            np.savez(file, **arrays)  # type: ignore[arg-type]
-
-    _whole(folder / "vectors.npz", write)
+    with replacing(folder / "vectors.npz") as draft, draft.open("wb") as file:
+        np.savez(file, **arrays)  # type: ignore[arg-type]
     return {"files": ["vectors.npz"]}
 
 
 def _array_of(ids: pl.Series) -> NDArray[Any]:
-    """Return ids as numbers or as text of fixed width: an array of objects would need pickle."""
+    """Return ids as integers or as text of fixed width; reading objects would need pickle."""
     return np.array(ids.to_list()) if ids.dtype == pl.String else ids.to_numpy()
 
 
@@ -95,7 +96,7 @@ def _to_faiss(bundle: Bundle, folder: Path) -> dict[str, Any]:
     try:
         import faiss
     except ImportError:
-        raise ConfigError("a faiss index needs an extra: pip install 'mgformer[ann]'") from None
+        raise ConfigError("--format faiss needs an extra: pip install 'mgformer[ann]'") from None
     scorer = _vectors(bundle)
     items = np.ascontiguousarray(scorer.items.numpy())
     index = faiss.IndexHNSWFlat(items.shape[1], 32, faiss.METRIC_INNER_PRODUCT)
@@ -107,20 +108,22 @@ def _to_faiss(bundle: Bundle, folder: Path) -> dict[str, Any]:
     _, found = index.search(np.ascontiguousarray(scorer.users[users].numpy()), k)
     hits = [len(np.intersect1d(one, other)) for one, other in zip(exact, found, strict=True)]
     recall = float(np.mean(hits)) / k
-    _whole(folder / "items.faiss", lambda path: faiss.write_index(index, str(path)))
+    with replacing(folder / "items.faiss") as draft:
+        faiss.write_index(index, str(draft))
     _write_ids(bundle, folder)
     files = ["items.faiss", "item_ids.parquet"]
     return {"files": files, f"recall@{k}": recall, "compared_users": len(users)}
 
 
-def _to_onnx(bundle: Bundle, folder: Path) -> dict[str, Any]:
+def to_onnx(bundle: Bundle, folder: Path, rounds: int = 40) -> dict[str, Any]:
+    """Write the fold-in of new users, solved by `rounds` steps of conjugate gradients."""
     try:
         import onnx
         import onnxruntime  # type: ignore[import-untyped]
     except ImportError:
-        raise ConfigError("ONNX needs an extra: pip install 'mgformer[onnx]'") from None
+        raise ConfigError("--format onnx needs an extra: pip install 'mgformer[onnx]'") from None
     scorer = _vectors(bundle)
-    model = fold_in_graph(scorer)
+    model = fold_in_graph(scorer, rounds)
     onnx.checker.check_model(model)
     data = model.SerializeToString()
     session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
@@ -129,7 +132,8 @@ def _to_onnx(bundle: Bundle, folder: Path) -> dict[str, Any]:
         scorer,
         bundle.known[:: max(1, bundle.known.shape[0] // 100)],
     )
-    _whole(folder / "fold_in.onnx", lambda path: path.write_bytes(data))
+    with replacing(folder / "fold_in.onnx") as draft:
+        draft.write_bytes(data)
     _write_ids(bundle, folder)
     return {"files": ["fold_in.onnx", "item_ids.parquet"], "largest_difference": worst}
 
@@ -139,7 +143,7 @@ def _checked_difference(
     scorer: DotScorer,
     histories: sp.csr_array,
 ) -> float:
-    """Return by how much an exported fold-in differs at most from the library's, if by little."""
+    """Return the largest difference between the ONNX model and the library; refuse a large one."""
     expected = scorer.fold_in(histories).users.numpy()
     differences, shares = [0.0], [0.0]
     for user, (start, stop) in zip(expected, pairwise(histories.indptr), strict=True):
@@ -148,19 +152,20 @@ def _checked_difference(
             differences.append(float(np.abs(vector - user).max()))
             shares.append(differences[-1] / max(float(np.abs(user).max()), 1e-12))
     share = float(np.max(shares))
-    if not share <= MOST_DIFFERENCE:  # nor is NaN
+    if not share <= MOST_DIFFERENCE:  # NaN fails too
         raise BundleError(
-            f"fold_in.onnx: its users differ from the library's by {share:.2g} of their size,"
-            f" expected at most {MOST_DIFFERENCE:g}; nothing was written, export vectors instead"
+            f"fold_in.onnx: its vectors differ from those of the library by {share:.2g} (relative),"
+            f" expected at most {MOST_DIFFERENCE:g}; nothing was written; use --format parquet"
         )
     return float(np.max(differences))
 
 
-def fold_in_graph(scorer: DotScorer) -> Any:
-    """Return the ONNX model: `history` [n] item numbers in, `user` [D] out.
+def fold_in_graph(scorer: DotScorer, rounds: int) -> Any:
+    """Return the ONNX model, which maps `history` [n] (item numbers) to `user` [D].
 
-    Solves (S + ridge + OᵀO) w = Oᵀ 1 by conjugate gradients in the eigenbasis of S, where all but
-    OᵀO is diagonal and serves as preconditioner; only n of its eigenvalues differ from one.
+    It solves (S + ridge + OᵀO) w = Oᵀ 1 by conjugate gradients, because ONNX has no solver. In the
+    eigenbasis of S everything except OᵀO is diagonal. This diagonal is the preconditioner, which
+    leaves at most n eigenvalues that differ from one.
     """
     import onnx
     from onnx import TensorProto, helper, numpy_helper
@@ -195,7 +200,7 @@ def fold_in_graph(scorer: DotScorer) -> Any:
     step = add("Div", residual, diagonal)
     solution, direction = add("Sub", residual, residual), step
     strength = dot(residual, step)
-    for _ in range(CG_ROUNDS):
+    for _ in range(rounds):
         seen = add("MatMul", add("MatMul", own, direction), own)  # Oᵀ O direction
         product = add("Add", add("Mul", diagonal, direction), seen)
         length = add("Div", strength, add("Max", dot(direction, product), "tiny"))
@@ -220,86 +225,71 @@ def fold_in_graph(scorer: DotScorer) -> Any:
 
 
 def _to_card(bundle: Bundle, folder: Path) -> dict[str, Any]:
-    _whole(folder / "MODEL_CARD.md", lambda path: path.write_text(model_card(bundle)))
+    write_text(folder / "MODEL_CARD.md", model_card(bundle))
     return {"files": ["MODEL_CARD.md"]}
 
 
 def model_card(bundle: Bundle) -> str:
-    """Return what somebody who is to use the recommender must know, in Markdown."""
+    """Return a description of the recommender for its users, in Markdown."""
     record = bundle.record
-    config = record.config
-    ks = config.get("evaluation", {}).get("ks", [20])
+    ks = record.config.get("evaluation", {}).get("ks", [20])
     names = [f"{metric}@{k}" for metric in ("recall", "ndcg", "coverage") for k in ks]
-    parts = {
-        "test": record.test,
-        "popularity, test": record.popularity,
-        "validation": record.valid,
-    }
-    known = [name for name in names if name in record.test]
+    parts = {"test": record.test, "popularity, test": record.popularity, "validation": record.valid}
     rows = [
-        f"| {name} | " + " | ".join(_figure(part.get(name)) for part in parts.values()) + " |"
-        for name in known
+        [name, *(f"{part[name]:.4f}" if name in part else "–" for part in parts.values())]
+        for name in names
+        if name in record.test
     ]
+    table = [["metric", *parts], ["---"] * (1 + len(parts)), *rows]
     facts = {
         "model": record.model,
         "dataset": f"{record.dataset} ({record.fingerprint})",
         "size": f"{len(bundle.users):,} users, {len(bundle.items):,} items,"
-        f" {len(bundle.train):,} interactions trained on",
+        f" {len(bundle.train):,} interactions in the training set",
         "protocol": record.protocol,
-        "trained on": "everything, after these figures were measured" if record.refit else None,
+        "trained on": "all pairs, after these figures were measured" if record.refit else None,
         "seed": record.seed,
-        "epochs": record.epochs or None,  # none where nothing is trained step by step
+        "epochs": record.epochs or None,  # 0 if the model is not trained step by step
         "library, commit": f"{record.library}, {record.commit}",
     }
-    return "\n".join(
-        [
-            f"# {record.model} on {record.dataset}",
-            "",
-            *(f"- {name}: {value}" for name, value in facts.items() if value is not None),
-            "",
-            "| metric | " + " | ".join(parts) + " |",
-            "|---|" + "---|" * len(parts),
-            *rows,
-            "",
-            "It recommends from who interacted with what, and knows nothing else of people or",
-            "items. People whom it was not trained on are known by their items; items that it was",
-            "not trained on cannot be recommended. It favours what is popular among similar",
-            "people: look at coverage before it decides what anybody sees.",
-            "",
-            "## Config",
-            "",
-            "```json",
-            json.dumps(config, indent=2),
-            "```",
-            "",
-        ]
+    return CARD.format(
+        title=f"{record.model} on {record.dataset}",
+        facts="\n".join(f"- {name}: {value}" for name, value in facts.items() if value is not None),
+        table="\n".join(f"| {' | '.join(cells)} |" for cells in table),
+        config=json.dumps(record.config, indent=2),
     )
 
 
-def _figure(value: float | None) -> str:
-    return "–" if value is None else f"{value:.4f}"
+CARD = """\
+# {title}
+
+{facts}
+
+{table}
+
+The model knows who interacted with what, and nothing else about people or items. It recommends to
+new users by their items. It cannot recommend items that were not in the training set. It favors
+items that are popular among similar users: check the coverage before you rely on it.
+
+## Config
+
+```json
+{config}
+```
+"""
 
 
 def _write_ids(bundle: Bundle, folder: Path) -> None:
-    """Write which item each number is."""
+    """Write the id of each item number."""
     table = pl.DataFrame({"number": np.arange(len(bundle.items)), "id": bundle.items.values})
-    _whole(folder / "item_ids.parquet", table.write_parquet)
-
-
-def _whole(target: Path, write: Callable[[Path], object]) -> None:
-    """Write to a draft and rename it: nobody ever sees half a file."""
-    draft = target.with_name(f".{target.name}.tmp")
-    try:
-        write(draft)
-        draft.replace(target)
-    finally:
-        draft.unlink(missing_ok=True)
+    with replacing(folder / "item_ids.parquet") as draft:
+        table.write_parquet(draft)
 
 
 FORMS: dict[str, Callable[[Bundle, Path], dict[str, Any]]] = {
     "parquet": _to_parquet,
     "npz": _to_npz,
     "faiss": _to_faiss,
-    "onnx": _to_onnx,
+    "onnx": to_onnx,
     "card": _to_card,
 }

@@ -1,8 +1,8 @@
-"""What answers requests: the loaded recommender, replaceable while it works, and micro-batches.
+"""Answers requests from a loaded bundle, in small batches, and replaces the bundle while running.
 
-One thread computes. While it is busy, requests gather, and the next batch takes all of them: alone,
-a request waits for nobody; under load, many share one pass over the items. What takes little more
-than the way to that thread and back is computed at once.
+One thread computes. Requests that arrive while it is busy form the next batch and share one pass
+over the items. A single request starts at once. Batches that need less time than a switch to the
+computing thread are answered on the event loop.
 """
 
 import asyncio
@@ -17,13 +17,12 @@ from typing import TypeVar
 from mgformer.errors import BundleError, MgformerError
 from mgformer.ranking.scorers import DotScorer
 from mgformer.recommend.answer import Answer
+from mgformer.recommend.answering import answer_all
+from mgformer.recommend.query import Query
 from mgformer.recommend.recommender import Recommender
 from mgformer.runs.bundle import Bundle
 from mgformer.runs.bundle_files import manifest_checksum, stamp_of
-from mgformer.serving.questions import Question, answer_all
 
-QUICK_PRODUCTS = 20_000_000
-"""So many multiplications take two or three milliseconds, and the service may stand still."""
 Result = Answer | MgformerError
 Returned = TypeVar("Returned")
 
@@ -36,24 +35,40 @@ class Loaded:
 
     recommender: Recommender
     checksum: str
-    """Of its manifest: tells one bundle from another."""
+    """Checksum of the manifest, which identifies the bundle."""
     since: float
 
 
 class Overloaded(Exception):
-    """More requests wait than the service wants to keep waiting."""
+    """The queue of waiting requests is full."""
 
 
 class Engine:
-    """Answers questions from the bundle in a folder, and takes up a new one without a pause."""
+    """Answers queries from the bundle in a folder.
 
-    def __init__(self, folder: Path, *, batch_limit: int = 64, queue_limit: int = 1024) -> None:
+    Args:
+        folder: A trained recommender.
+        batch_limit: Number of queries that are answered together.
+        queue_limit: Number of requests that may wait; further ones are refused.
+        quick_products: Batches with at most this many multiplications are answered on the event
+            loop. The default takes two or three milliseconds.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        batch_limit: int = 64,
+        queue_limit: int = 1024,
+        quick_products: int = 20_000_000,
+    ) -> None:
         self.folder, self.batch_limit, self.queue_limit = folder, batch_limit, queue_limit
+        self.quick_products = quick_products
         self._stamp = stamp_of(folder)
         self.loaded = self._load()
         self._compute = ThreadPoolExecutor(1, thread_name_prefix="compute")
-        self._waiting: list[tuple[Question, asyncio.Future[Result]]] = []
-        self._busy, self._running = False, 0
+        self._queue: list[tuple[Query, asyncio.Future[Result]]] = []
+        self._is_working, self._running = False, 0
         self._worker: asyncio.Task[None] | None = None
         self._reloading = asyncio.Lock()
 
@@ -62,116 +77,119 @@ class Engine:
         try:
             recommender = Recommender.load(self.folder)
         except BundleError:
-            # By its stamp: one that was replaced and put back has the checksum it had before.
+            # The checksum cannot tell: a bundle that was replaced and put back has the same one.
             if stamp_of(self.folder) == stamp:
                 raise
-            return self._load()  # it was replaced while it was read
-        recommender.warm_up()
+            return self._load()  # the bundle was replaced while it was read
+        _warm_up(recommender.bundle)
         return Loaded(recommender, checksum, time.time())
 
     async def reload(self) -> bool:
-        """Take up what is in the folder now; return whether it is another bundle than before.
+        """Load the bundle that is in the folder now; return whether it is a new one.
 
-        Requests under way keep the one they began with. If the new one cannot be used, the error is
-        raised and the old one stays.
+        Running requests finish on the old bundle. If the new bundle cannot be used, the error is
+        raised and the old bundle stays in service.
         """
-        loop = asyncio.get_running_loop()
         async with self._reloading:
-            self._stamp = await loop.run_in_executor(None, stamp_of, self.folder)
-            found = await loop.run_in_executor(None, manifest_checksum, self.folder)
-            if found == self.loaded.checksum:
+            self._stamp = await asyncio.to_thread(stamp_of, self.folder)
+            if await asyncio.to_thread(manifest_checksum, self.folder) == self.loaded.checksum:
                 return False
-            self.loaded = await loop.run_in_executor(None, self._load)
+            self.loaded = await asyncio.to_thread(self._load)
         log.info("loaded", extra={"bundle": self.loaded.checksum})
         return True
 
-    async def has_news(self) -> bool:
-        """Say whether files of the bundle have changed since it was last read, for good or bad."""
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(None, stamp_of, self.folder) != self._stamp
+    async def has_new_files(self) -> bool:
+        """Return whether files of the bundle have changed since the last (re)load."""
+        return await asyncio.to_thread(stamp_of, self.folder) != self._stamp
 
-    async def ask(self, question: Question) -> Answer:
-        """Return the answer, computed together with those of others who ask at the same time."""
-        if self.waiting >= self.queue_limit:
-            raise Overloaded
-        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-        self._waiting.append((question, future))
-        if not self._busy:
-            self._busy = True
-            self._worker = asyncio.get_running_loop().create_task(self._work())
+    async def ask(self, query: Query) -> Answer:
+        """Return the answer to a query. Queries that wait at the same time share a batch."""
+        self._check_queue()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Result] = loop.create_future()
+        self._queue.append((query, future))
+        if not self._is_working:
+            self._is_working = True
+            self._worker = loop.create_task(self._work())
         result = await future
         if isinstance(result, MgformerError):
             raise result
         return result
 
-    async def ask_all(self, questions: Sequence[Question]) -> list[Answer]:
-        """Return the answers to many questions of one request, all from the same bundle."""
-        recommender, answers = self.loaded.recommender, []
-        for start in range(0, len(questions), self.batch_limit):
-            part = questions[start : start + self.batch_limit]
-            for result in await self.run(answer_all, recommender, part):
+    async def ask_all(self, queries: Sequence[Query]) -> list[Answer]:
+        """Return the answers to all queries of one request, from the same bundle."""
+        bundle, answers = self.bundle, []
+        for start in range(0, len(queries), self.batch_limit):
+            part = queries[start : start + self.batch_limit]
+            for result in await self.run(answer_all, bundle, part):
                 if isinstance(result, MgformerError):
                     raise result
                 answers.append(result)
         return answers
 
-    async def _work(self) -> None:
-        """Answer until nobody waits; begun when those who ask at the same moment have asked."""
+    async def run(self, function: Callable[..., Returned], *arguments: object) -> Returned:
+        """Run a function on the computing thread."""
+        self._check_queue()
+        self._running += 1
         try:
-            while self._waiting:
-                batch = self._waiting[: self.batch_limit]
-                del self._waiting[: self.batch_limit]
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._compute, function, *arguments)
+        finally:
+            self._running -= 1
+
+    async def _work(self) -> None:
+        """Answer batches until the queue is empty."""
+        try:
+            while self._queue:
+                batch = self._queue[: self.batch_limit]
+                del self._queue[: self.batch_limit]
                 try:
-                    results = await self._answers([question for question, _ in batch])
+                    results = await self._answer([query for query, _ in batch])
                 except Exception as error:
                     for _, future in batch:
                         if not future.done():
                             future.set_exception(error)
                     continue
                 for (_, future), result in zip(batch, results, strict=True):
-                    if not future.done():  # else, whoever asked has gone
+                    if not future.done():  # it is done if the client has gone
                         future.set_result(result)
-                await asyncio.sleep(0)  # answers are sent, and others heard, before the next batch
+                await asyncio.sleep(0)  # send these answers and read new requests first
         finally:
-            self._busy = False
+            self._is_working = False
 
-    async def _answers(self, questions: Sequence[Question]) -> Sequence[Result]:
-        recommender = self.loaded.recommender
-        if _are_quick(recommender, questions):
-            return answer_all(recommender, questions)
+    async def _answer(self, queries: Sequence[Query]) -> Sequence[Result]:
+        bundle = self.bundle
+        if (
+            isinstance(bundle.scorer, DotScorer)
+            and bundle.scorer.items.numel() * len(queries) <= self.quick_products
+            and not any(query.explain or query.candidates or query.exclude for query in queries)
+        ):
+            return answer_all(bundle, queries)
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._compute, answer_all, recommender, questions)
+        return await loop.run_in_executor(self._compute, answer_all, bundle, queries)
 
     @property
     def bundle(self) -> Bundle:
-        """What is in service."""
+        """The bundle in service."""
         return self.loaded.recommender.bundle
 
     @property
     def waiting(self) -> int:
-        """Requests that wait to be computed."""
-        return len(self._waiting) + self._running
+        """Number of requests that wait for the computing thread, or use it."""
+        return len(self._queue) + self._running
 
-    async def run(self, function: Callable[..., Returned], *arguments: object) -> Returned:
-        """Run something else on the thread that computes."""
+    def _check_queue(self) -> None:
         if self.waiting >= self.queue_limit:
             raise Overloaded
-        loop = asyncio.get_running_loop()
-        self._running += 1
-        try:
-            return await loop.run_in_executor(self._compute, function, *arguments)
-        finally:
-            self._running -= 1
 
     def close(self) -> None:
-        """Finish what is being computed and stop."""
+        """Finish the current computation and stop the thread."""
         self._compute.shutdown(wait=True)
 
 
-def _are_quick(recommender: Recommender, questions: Sequence[Question]) -> bool:
-    scorer = recommender.bundle.scorer
-    return (
-        isinstance(scorer, DotScorer)
-        and scorer.items.numel() * len(questions) <= QUICK_PRODUCTS
-        and not any(q.explain or q.candidates or q.exclude for q in questions)
-    )
+def _warm_up(bundle: Bundle) -> None:
+    """Compute what all answers share, so that the first request does not wait for it."""
+    bundle.users.prepare()
+    bundle.items.prepare()
+    by_history = [Query(history=item, k=1) for item in bundle.items.values[:1]]
+    answer_all(bundle, by_history + [Query(user=user, k=1) for user in bundle.users.values[:1]])

@@ -1,7 +1,7 @@
-"""The gate of the service: what a request may cost, who may ask, and what is told of it.
+"""The gate of the service: size limits, the API key, request ids, metrics and the log.
 
-Bounds hold before any work is done. A fault of ours is logged, with the id of the request, and not
-shown; it is caught here, as what is answered outside of the gate has no id.
+Limits are checked before any work is done. An internal error is logged with the id of its request,
+and the client gets no details. It is caught here, because answers need the id as well.
 """
 
 import asyncio
@@ -20,20 +20,21 @@ from mgformer.serving.metrics import Metrics
 log = logging.getLogger("mgformer.serving")
 OPEN_PATHS = ("/", "/healthz", "/readyz")
 OPEN_FOLDER = "/page/"
-"""Answered without a key: whoever watches over the process has none, and the page asks for it."""
+"""Paths that need no key: health checks have none, and the page asks its user for it."""
 DISCARDED_BYTES, DISCARDING_SECONDS = 100_000_000, 10.0
-"""How long a body that is too large is read on: many clients send all before they look."""
+"""How much of a body that is too large is read. Many clients read the answer only after they have
+sent everything."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Bounds of a request."""
+    """Limits of a request."""
 
     body_bytes: int = 1_000_000
     k: int = 1_000
     batch_users: int = 1_000
     batch_items: int = 50_000
-    """Recommendations of a batch, of all its users together."""
+    """Recommendations of a batch, over all its users."""
     history_items: int = 1_000
     candidates: int = 10_000
 
@@ -43,7 +44,7 @@ class TooLarge(Exception):
 
 
 class Exchange:
-    """One request and its answer, counted on the way in and out."""
+    """One request and its answer. Counts the bytes of the body and adds the request id."""
 
     def __init__(self, receive: Receive, send: Send, most_bytes: int, request_id: str) -> None:
         self._receive, self._send, self._left, self._ended = receive, send, most_bytes, False
@@ -54,7 +55,7 @@ class Exchange:
         return self._left < 0
 
     async def receive(self) -> Message:
-        """Count what comes in: a length may be absent or wrong."""
+        """Count the bytes that arrive: the header Content-Length may be absent or wrong."""
         message = await self._receive()
         self._left -= len(message.get("body", b""))
         self._ended = not message.get("more_body", False)
@@ -63,12 +64,12 @@ class Exchange:
         return message
 
     async def send(self, message: Message) -> None:
-        """Pass on an answer, unless it was made of a body that was cut short."""
+        """Pass on an answer, unless the body was cut off."""
         if not self.too_large:
             await self._pass_on(message)
 
     async def discard(self) -> None:
-        """Read on what nobody wants, within bounds."""
+        """Read the rest of the body, within limits, and drop it."""
         most = self._left - DISCARDED_BYTES
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(DISCARDING_SECONDS):
@@ -77,7 +78,7 @@ class Exchange:
                         await self.receive()
 
     async def refuse(self, status: int, message: str) -> None:
-        """Answer instead of the service."""
+        """Send an error in place of the answer."""
         body = json.dumps({"error": message}).encode()
         headers = [(b"content-type", b"application/json"), (b"connection", b"close")]
         start = {"type": "http.response.start", "status": status, "headers": headers}
@@ -95,7 +96,7 @@ class Exchange:
 class Gate:
     """Refuses bodies that are too large and wrong keys; counts, times and logs every request.
 
-    Whatever is raised inside ends here.
+    No exception leaves the gate.
     """
 
     def __init__(
@@ -118,13 +119,14 @@ class Gate:
                     await self.app(scope, exchange.receive, exchange.send)
                 refusal = (413, self._too_large()) if exchange.too_large else None
             if refusal is not None:
-                if b"100-continue" not in headers.get("expect", b""):  # else nothing was sent yet
+                # A client that expects "100 Continue" has not sent its body yet.
+                if b"100-continue" not in headers.get("expect", b""):
                     await exchange.discard()
                 await exchange.refuse(*refusal)
         except Exception:
-            log.exception("fault", extra={"request_id": request_id})
-            if not exchange.started:  # else nothing can be said any more
-                await exchange.refuse(500, "a fault of the service; it has been logged")
+            log.exception("internal error", extra={"request_id": request_id})
+            if not exchange.started:  # otherwise part of the answer is already sent
+                await exchange.refuse(500, "internal error; see the log of the service")
         finally:
             self._record(scope, exchange, time.perf_counter() - began)
 
@@ -140,11 +142,11 @@ class Gate:
         return None
 
     def _too_large(self) -> str:
-        return f"the body is larger than {self.limits.body_bytes:,} bytes; send less at a time"
+        return f"the body exceeds {self.limits.body_bytes:,} bytes; send less at a time"
 
     def _record(self, scope: Scope, exchange: Exchange, seconds: float) -> None:
         path = getattr(scope.get("route"), "path", "other")
-        self.metrics.observe(scope["method"], path, exchange.status, seconds)
+        self.metrics.count_request(scope["method"], path, exchange.status, seconds)
         log.info(
             "request",
             extra={

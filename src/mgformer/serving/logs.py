@@ -1,4 +1,4 @@
-"""What the service logs: one JSON object a line, of its own and of the server it runs in."""
+"""Logging of the service and of its server: one JSON object per line."""
 
 import json
 import logging
@@ -6,7 +6,7 @@ from typing import Any
 
 
 class JsonLines(logging.Formatter):
-    """Log records as one JSON object a line."""
+    """Formats a log record as one line of JSON."""
 
     FIELDS = ("request_id", "method", "path", "status", "milliseconds", "bundle")
 
@@ -30,4 +30,4 @@ LOGGING: dict[str, Any] = {
     "root": {"handlers": ["stderr"], "level": "WARNING"},
     "loggers": {"mgformer.serving": {"level": "INFO"}},
 }
-"""For `logging.config.dictConfig`, in every process of the service."""
+"""For `logging.config.dictConfig` in every process of the service."""

@@ -1,16 +1,15 @@
-"""Items and users found by a part of their name or id."""
+"""Find items and users by a part of their name or id."""
 
 import polars as pl
 
-from mgformer.recommend.recommender import Recommender
+from mgformer.runs.bundle import Bundle
 
 
-def find_items(recommender: Recommender, text: str, limit: int) -> pl.DataFrame:
-    """Return items whose name or id contains a text: item, name.
+def find_items(bundle: Bundle, text: str, limit: int) -> pl.DataFrame:
+    """Return the items whose name or id contains a text: item, name.
 
-    The item of that very id comes first, then the most popular.
+    An item with exactly this id comes first; the others follow by popularity.
     """
-    bundle = recommender.bundle
     table = pl.DataFrame({"item": bundle.items.values, "popularity": bundle.item_degrees})
     if bundle.item_names is not None:
         table = table.with_columns(bundle.item_names.rename("name"))
@@ -22,9 +21,9 @@ def find_items(recommender: Recommender, text: str, limit: int) -> pl.DataFrame:
     return table.head(limit).select(shown)
 
 
-def find_users(recommender: Recommender, text: str, limit: int) -> pl.Series:
-    """Return users whose id contains a text, the one of that very id first."""
-    table = pl.DataFrame({"user": recommender.bundle.users.values})
+def find_users(bundle: Bundle, text: str, limit: int) -> pl.Series:
+    """Return the users whose id contains a text; a user with exactly this id comes first."""
+    table = pl.DataFrame({"user": bundle.users.values})
     if text:
         table = table.filter(_contains("user", text))
         exact = pl.col("user").cast(pl.String) == text

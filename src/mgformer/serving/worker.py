@@ -1,4 +1,4 @@
-"""One process of the service: what it serves is told by the environment."""
+"""One process of the service. Environment variables tell it what to serve."""
 
 import gc
 import logging
@@ -7,6 +7,7 @@ import sys
 import time
 from pathlib import Path
 
+import prometheus_client
 import torch
 from fastapi import FastAPI
 from threadpoolctl import threadpool_limits
@@ -16,24 +17,27 @@ from mgformer.serving.app import create_app
 from mgformer.serving.limits import Limits
 
 RUN, KEY, LIMITS = "MGFORMER_SERVE_RUN", "MGFORMER_API_KEY", "MGFORMER_SERVE_LIMITS"
-PAUSE_SECONDS = 10.0
-"""Between attempts to start a worker: each keeps a core busy for seconds that others need."""
 SWITCH_SECONDS = 0.001
-"""For so long the thread that computes may keep the one that hears and answers waiting; by default
-it is five times that, longer than most answers take."""
+"""How long the computing thread may hold the interpreter while the event loop waits. The default of
+Python is five times as long, which is more than most answers take."""
 UNUSABLE = 2
-"""The exit code of a worker without a usable bundle: that of the command line for the same; at 3
-uvicorn would stop all workers."""
+"""Exit code of a worker without a usable bundle, as on the command line. Code 3 would make uvicorn
+stop all workers."""
 
 log = logging.getLogger("mgformer.serving")
 
 
-def app() -> FastAPI:
-    """Return the service that the environment describes."""
-    # A request is small: threads cost more than they save.
+def app(pause_seconds: float = 10.0) -> FastAPI:
+    """Return the service that the environment describes.
+
+    A worker that cannot load the bundle waits for `pause_seconds` before it exits, because starting
+    the next one keeps a core busy for seconds.
+    """
+    # Requests are small, and more threads would cost more time than they save.
     torch.set_num_threads(1)
     threadpool_limits(1)
     sys.setswitchinterval(SWITCH_SECONDS)
+    prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
     k, body = map(int, os.environ[LIMITS].split())
     limits = Limits(k=k, body_bytes=body)
     try:
@@ -41,12 +45,12 @@ def app() -> FastAPI:
             Path(os.environ[RUN]), limits=limits, api_key=os.environ.get(KEY) or None
         )
     except MgformerError as error:
-        # The command has tried the bundle before: this takes the place of a worker that has ended,
-        # and is itself started again, until there is something to serve. Others go on meanwhile.
-        log.error("a worker cannot start, the next attempt follows: %s", error)
-        time.sleep(PAUSE_SECONDS)
+        # The command has checked the bundle before the first worker, so this worker replaces one
+        # that has died. uvicorn starts new ones until the bundle is usable; the others keep going.
+        log.error("a worker cannot start, another one will try: %s", error)
+        time.sleep(pause_seconds)
         sys.exit(UNUSABLE)
-    # What is there now stays: requests need not wait for it to be searched for garbage.
+    # The garbage collector never has to look at the loaded bundle again.
     gc.collect()
     gc.freeze()
     return service

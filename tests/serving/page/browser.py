@@ -1,4 +1,4 @@
-"""A browser, and short words for looking at the page."""
+"""A browser with short methods to look at the page."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,20 +16,20 @@ USER = "bella-787"
 
 
 class Browser:
-    """A page in Chromium, and short words for looking at it."""
+    """A page in Chromium, with short methods to look at it."""
 
     def __init__(self, driver: Any) -> None:
         self.driver = driver
 
     def open(self, address: str) -> None:
-        self.driver.get("about:blank")  # else a change after # alone would not load anew
+        self.driver.get("about:blank")  # otherwise a change after # alone does not reload the page
         self.driver.get(address)
 
     def all(self, selector: str) -> list[Any]:
         return self.driver.find_elements(By.CSS_SELECTOR, selector)
 
     def texts(self, selector: str) -> list[str]:
-        """What is written in all elements, read at once: the page may change in between."""
+        """Return the visible texts of all elements, in one script: the page may change any time."""
         return self.run(
             "return [...document.querySelectorAll(arguments[0])]"
             ".filter((e) => e.checkVisibility()).map((e) => e.innerText.trim())",
@@ -43,12 +43,12 @@ class Browser:
         return self.driver.execute_script(script, *arguments)
 
     def until(self, condition: Callable[[], Any]) -> Any:
-        """Wait for it, and say what is on the page if it does not come."""
+        """Wait until a condition holds; on a timeout, show the text of the page."""
         try:
             return WebDriverWait(self.driver, PATIENCE, 0.05).until(lambda _: condition())
         except TimeoutException:
             said = self.run("return document.body.innerText")
-        raise AssertionError(f"waited {PATIENCE} s in vain; the page says:\n{said}")
+        raise AssertionError(f"waited {PATIENCE} s; the page shows:\n{said}")
 
     def sees(self, selector: str, text: str = "") -> None:
         self.until(lambda: any(text in shown for shown in self.texts(selector)))
@@ -62,20 +62,20 @@ class Browser:
         self.all(selector)[0].send_keys(*keys)
 
     def pick(self, search: str, text: str) -> None:
-        """Type into a search, wait for what is found, and take the first by keyboard."""
+        """Type into a search field, wait for the results, and choose the first by keyboard."""
         self.type(search, text)
         self.sees("[role=option][aria-selected=true]", text)
         self.type(search, Keys.ENTER)
 
     def ranked(self, view: str) -> list[str]:
-        """The items of a view's list, once it has come to rest."""
+        """Return the items in the list of a view, once it is loaded."""
         self.until(
             lambda: self.run(f"return document.querySelector('#{view}').ariaBusy") == "false"
         )
         return self.texts(f"#{view} .ranked .title .name")
 
     def hand(self) -> Any:
-        """Return what moves, presses and releases the mouse."""
+        """Return the actions of the mouse."""
         return webdriver.ActionChains(self.driver)
 
     @property

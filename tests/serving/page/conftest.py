@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,9 @@ from tests.serving.running import serving
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("page") / "run"
-    recommender = Recommender.fit("demo", "ease")
-    recommender.bundle.record.popularity = {"recall@20": 0.0123}
-    recommender.save(folder)
+    bundle = Recommender.fit("demo", "ease").bundle
+    record = bundle.record.model_copy(update={"popularity": {"recall@20": 0.0123}})
+    Recommender(replace(bundle, record=record)).save(folder)
     return folder
 
 
@@ -28,8 +29,8 @@ def service(bundle: Path) -> Iterator[str]:
 
 @pytest.fixture
 def browser(driver: Any) -> Iterator[Any]:
-    """A clean page; whatever a test does, no script fails and no request leaves the host."""
-    from tests.serving.page.browser import Browser  # where there is no selenium, nothing is driven
+    """A clean page. After each test: no script failed, and no request left the host."""
+    from tests.serving.page.browser import Browser  # needs selenium
 
     driver.get("about:blank")
     driver.execute_cdp_cmd(
@@ -39,7 +40,7 @@ def browser(driver: Any) -> Iterator[Any]:
     driver.get_log("browser")
     driver.get_log("performance")
     yield Browser(driver)
-    # A status such as 404 is logged by the browser itself, under "network".
+    # The browser logs a status such as 404 itself, as "network".
     assert [e for e in driver.get_log("browser") if e["source"] != "network"] == []
     events = [json.loads(entry["message"])["message"] for entry in driver.get_log("performance")]
     asked = [e["params"] for e in events if e["method"] == "Network.requestWillBeSent"]

@@ -1,4 +1,4 @@
-"""A history on the page: built item by item, and the list follows."""
+"""The history view: add and remove items, and the list updates."""
 
 import time
 from pathlib import Path
@@ -11,18 +11,16 @@ from tests.serving.page.browser import Browser, Keys, refused
 from tests.serving.running import serving
 
 
-def test_a_history_is_built_and_taken_apart_and_the_list_follows(
-    browser: Browser, service: str
-) -> None:
+def test_items_are_added_and_removed_and_the_list_updates(browser: Browser, service: str) -> None:
     browser.open(service)
     browser.click("nav a", "History")
     popular = browser.ranked("history")
-    assert "that most people have" in browser.text("#history .status")
+    assert "that are most popular" in browser.text("#history .status")
     browser.pick("#item-search", "Regatta Sea Chart")
     browser.sees("#have li", "sailing-02")
     browser.until(lambda: "Offshore Sailing Jacket" in browser.ranked("history")[:3])
     assert browser.ranked("history") != popular
-    assert "by the items in the history" in browser.text("#history .status")
+    assert "based on the items in the history" in browser.text("#history .status")
     assert set(browser.texts("#history .why .name")) == {"Regatta Sea Chart"}
     browser.click("#history .ranked li:first-child .add")
     browser.until(lambda: len(browser.texts("#have li")) == 2)
@@ -41,13 +39,13 @@ def test_a_history_is_built_and_taken_apart_and_the_list_follows(
 def test_an_item_in_the_history_is_not_offered_again(browser: Browser, service: str) -> None:
     browser.open(f"{service}#history?have=sailing-02")
     browser.type("#item-search", "Regatta Sea Chart")
-    browser.sees("#history .note", "No other item")
+    browser.sees("#history .note", "No other item matches")
     browser.type("#item-search", Keys.ESCAPE)
     browser.until(lambda: browser.text("#history .popup") == "")
 
 
 def hold_answers(browser: Browser, count: int) -> None:
-    """Hold back the answer about a history of so many items, even if it is called off."""
+    """Delay the answer for a history of `count` items, even if the request is aborted."""
     browser.run(
         """
         const [count, real] = [arguments[0], window.fetch];
@@ -64,7 +62,7 @@ def hold_answers(browser: Browser, count: int) -> None:
     )
 
 
-def test_an_answer_that_comes_too_late_is_dropped(browser: Browser, service: str) -> None:
+def test_a_late_answer_is_dropped(browser: Browser, service: str) -> None:
     browser.open(f"{service}#history")
     popular = browser.ranked("history")
     hold_answers(browser, 1)
@@ -78,15 +76,13 @@ def test_an_answer_that_comes_too_late_is_dropped(browser: Browser, service: str
     assert browser.texts("#have li") == []
 
 
-def test_an_answer_about_the_history_before_does_not_bring_it_back(
-    browser: Browser, service: str
-) -> None:
+def test_a_late_answer_does_not_restore_a_removed_item(browser: Browser, service: str) -> None:
     browser.open(f"{service}#history")
     browser.ranked("history")
     hold_answers(browser, 1)
     browser.pick("#item-search", "Regatta Sea Chart")
     browser.until(lambda: browser.run("return window.held"))
-    # It comes while the page still waits for further changes before it asks about the new one.
+    # The answer arrives while the page waits for further changes before its next request.
     rows = browser.driver.execute_async_script(
         """
         document.querySelector("#have .remove").click();
@@ -98,9 +94,7 @@ def test_an_answer_about_the_history_before_does_not_bring_it_back(
     assert rows == 0
 
 
-def test_an_answer_does_not_take_the_button_from_under_a_finger(
-    browser: Browser, service: str
-) -> None:
+def test_an_answer_does_not_replace_a_pressed_button(browser: Browser, service: str) -> None:
     browser.open(f"{service}#history?have=alpine-01")
     browser.sees("#have .name", "Summit Ice Axe")
     hold_answers(browser, 2)
@@ -120,22 +114,22 @@ def test_a_link_shows_names_and_says_which_items_are_unknown(
 ) -> None:
     browser.open(f"{service}#history?have=alpine-01&have=gone-1")
     browser.sees("#have .name", "Summit Ice Axe")
-    browser.sees("#unknown", "Not known to the model, and left out: gone-1.")
+    browser.sees("#unknown", "The model does not know, and ignores: gone-1.")
     assert "unknown" in browser.text("#have li:last-child")
     browser.open(f"{service}#history?have=gone-1")
-    browser.sees("#history .status", "The model knows no item of the history, so these are")
+    browser.sees("#history .status", "The model knows none of these items, so these are")
     assert len(browser.ranked("history")) == 20
 
 
-def test_names_are_learned_however_short_lists_must_be(browser: Browser, bundle: Path) -> None:
+def test_names_are_loaded_even_if_lists_are_short(browser: Browser, bundle: Path) -> None:
     items = [f"{kind}-{number:02}" for kind in ("jazz", "sailing") for number in range(1, 13)]
     with serving(bundle, limits=Limits(k=5)) as address:
         browser.open(f"{address}#history?{'&'.join(f'have={item}' for item in items)}")
-        browser.until(lambda: browser.texts("#have .id") == items)  # an id stands beside a name
+        browser.until(lambda: browser.texts("#have .id") == items)  # an id is shown beside a name
         assert len(browser.ranked("history")) == 5
 
 
-def test_names_of_ids_written_in_another_way_are_asked_for_in_vain_but_once(
+def test_ids_that_the_service_writes_differently_do_not_loop(
     browser: Browser, tmp_path: Path
 ) -> None:
     pairs = [(user, (user + step) % 6) for user in range(12) for step in range(4)]
@@ -143,6 +137,6 @@ def test_names_of_ids_written_in_another_way_are_asked_for_in_vain_but_once(
     Recommender.fit(table, "ease").save(tmp_path / "run")
     with serving(tmp_path / "run") as address:
         browser.open(f"{address}#history?have=03")
-        browser.sees("#history .status", "by the items in the history")
+        browser.sees("#history .status", "based on the items in the history")
         browser.ranked("history")
         assert browser.texts("#have .name") == ["03"]

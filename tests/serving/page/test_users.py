@@ -1,4 +1,4 @@
-"""A user on the page: found by id, what they have, what is recommended."""
+"""The users view: search, the items of a user, recommendations with reasons."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ def test_a_user_is_found_by_keyboard_and_recommendations_come_with_reasons(
     browser: Browser, service: str
 ) -> None:
     browser.open(service)
-    browser.sees("#some-users a")  # somewhere to begin
+    browser.sees("#some-users a")  # examples to start with
     browser.pick("#user-search", USER)
     browser.sees("#user-name", USER)
     assert browser.hash == f"#users?user={USER}"
@@ -32,7 +32,7 @@ def test_a_user_is_found_by_keyboard_and_recommendations_come_with_reasons(
     assert refused(browser.driver) == []
 
 
-def test_many_items_of_a_user_unfold(browser: Browser, service: str) -> None:
+def test_all_items_of_a_user_can_be_shown(browser: Browser, service: str) -> None:
     browser.open(f"{service}#users?user=amir-026")
     browser.sees("#user-name", "amir-026")
     count = int(browser.text("#has-title").split()[1])
@@ -42,7 +42,7 @@ def test_many_items_of_a_user_unfold(browser: Browser, service: str) -> None:
     assert browser.run("return document.activeElement.closest('li').matches(':nth-child(13)')")
 
 
-def test_of_very_many_items_the_first_are_shown(browser: Browser, tmp_path: Path) -> None:
+def test_at_most_a_thousand_items_of_a_user_are_shown(browser: Browser, tmp_path: Path) -> None:
     pairs = [("all", item) for item in range(1_010)] + [("some", item) for item in range(20)]
     table = pl.DataFrame(pairs, schema=["user", "item"], orient="row")
     Recommender.fit(table, "popularity").save(tmp_path / "run")

@@ -1,4 +1,4 @@
-"""The other views of the page, and what they have in common."""
+"""The item and model views, errors, the API key, layout and accessibility."""
 
 import json
 from pathlib import Path
@@ -15,10 +15,12 @@ from tests.serving.running import serving
 SECRET = "schlüssel"
 MARKUP = "<img src=x onerror=document.title='owned'>/?#&,\"' "
 LARGE = 2**62 + 1
-"""An id that the numbers of JavaScript cannot hold."""
+"""An id that does not fit into a JavaScript number."""
 
 
-def test_an_item_that_was_left_does_not_take_the_title(browser: Browser, service: str) -> None:
+def test_a_late_item_does_not_change_the_title_of_another_view(
+    browser: Browser, service: str
+) -> None:
     browser.open(f"{service}#model")
     browser.sees("#facts", "ease")
     browser.run(
@@ -43,7 +45,7 @@ def test_an_item_that_was_left_does_not_take_the_title(browser: Browser, service
     browser.until(lambda: browser.driver.title == "Regatta Sea Chart · mgformer")
 
 
-def test_similar_items_from_anywhere_and_back(browser: Browser, service: str) -> None:
+def test_similar_items_and_back(browser: Browser, service: str) -> None:
     browser.open(f"{service}#users?user={USER}")
     browser.click("#users .why .name", "Offshore Sailing Jacket")
     browser.sees("#item-title", "Offshore Sailing Jacket")
@@ -68,7 +70,7 @@ def test_similar_items_from_anywhere_and_back(browser: Browser, service: str) ->
     assert refused(browser.driver) == []
 
 
-def test_back_undoes_a_pick_and_a_link_opens_alone(browser: Browser, service: str) -> None:
+def test_back_removes_an_added_item_and_links_can_be_opened(browser: Browser, service: str) -> None:
     browser.open(f"{service}#history")
     popular = browser.ranked("history")
     browser.pick("#item-search", "Regatta Sea Chart")
@@ -97,7 +99,7 @@ def test_the_model_card(browser: Browser, service: str) -> None:
     assert "model.l2\t250" in browser.texts("#config tr")
 
 
-def test_who_or_what_is_unknown_is_said_in_words(browser: Browser, service: str) -> None:
+def test_unknown_users_and_items_get_a_message(browser: Browser, service: str) -> None:
     browser.open(f"{service}#users?user=nobody")
     browser.sees("#users .error", "There is no user “nobody”.")
     browser.click("#some-users a")
@@ -106,10 +108,12 @@ def test_who_or_what_is_unknown_is_said_in_words(browser: Browser, service: str)
     browser.sees("#item .error", "The model does not know this item.")
     browser.open(service)
     browser.type("#user-search", "nobody")
-    browser.sees("#users .note", "No user has this in the id.")
+    browser.sees("#users .note", "No user matches.")
 
 
-def test_a_failure_is_said_in_words_and_can_be_tried_again(browser: Browser, service: str) -> None:
+def test_a_failed_request_gets_a_message_and_can_be_repeated(
+    browser: Browser, service: str
+) -> None:
     browser.open(f"{service}#history")
     browser.ranked("history")
     browser.run("window.real = fetch; window.fetch = () => Promise.reject(new TypeError('down'))")
@@ -120,18 +124,20 @@ def test_a_failure_is_said_in_words_and_can_be_tried_again(browser: Browser, ser
     browser.sees("#history .error", "The service is busy.")
     browser.run("window.fetch = window.real")
     browser.click("#history .error button")
-    browser.sees("#history .status", "by the items in the history")
+    browser.sees("#history .status", "based on the items in the history")
 
 
-def test_the_key_is_asked_for_once_and_kept_for_the_tab(browser: Browser, bundle: Path) -> None:
+def test_the_api_key_is_asked_once_and_kept_for_the_tab(browser: Browser, bundle: Path) -> None:
     with serving(bundle, api_key=SECRET) as address:
         browser.open(f"{address}#users?user={USER}")
         browser.sees("#key-title", "API key")
         browser.type("#key-value", Keys.ESCAPE)
-        browser.sees("#users .error", "The service answers only with an API key.")
+        browser.sees("#users .error", "The service needs an API key.")
         browser.click("nav a", "Model")
-        browser.sees("#model .error", "The service answers only with an API key.")
-        assert browser.texts("#key-title") == []  # declined is declined, until asked for
+        browser.sees("#model .error", "The service needs an API key.")
+        assert (
+            browser.texts("#key-title") == []
+        )  # after Escape the dialog stays closed until the user tries again
         browser.click("#model .error button")
         browser.type("#key-value", "wrong", Keys.ENTER)
         browser.sees("#key.refused p", "The key was not accepted.")
@@ -145,7 +151,9 @@ def test_the_key_is_asked_for_once_and_kept_for_the_tab(browser: Browser, bundle
         assert browser.run("return [localStorage.length, document.cookie]") == [0, ""]
 
 
-def test_hostile_and_very_large_ids_are_shown_as_they_are(browser: Browser, tmp_path: Path) -> None:
+def test_markup_and_large_integers_in_ids_are_shown_unchanged(
+    browser: Browser, tmp_path: Path
+) -> None:
     items = [f"{MARKUP}{number}" for number in range(6)]
     pairs = [(LARGE + user, items[(user + step) % 6]) for user in range(12) for step in range(4)]
     table = pl.DataFrame(pairs, schema=["user", "item"], orient="row")
@@ -157,14 +165,14 @@ def test_hostile_and_very_large_ids_are_shown_as_they_are(browser: Browser, tmp_
         own, recommended = browser.texts("#has .name"), browser.ranked("users")
         assert recommended
         assert set(own) | set(recommended) <= {item.strip() for item in items}
-        assert browser.texts("#users .id") == []  # an id that is the name is not said twice
+        assert browser.texts("#users .id") == []  # without names, ids are shown once
         browser.click("#users .ranked .add")
         browser.click("#users .ranked .title .name")
         browser.sees("#item-title", recommended[0])
         assert browser.ranked("item")
         browser.click("nav a", "History")
         browser.sees("#have .name", recommended[0])
-        browser.sees("#history .status", "by the items in the history")
+        browser.sees("#history .status", "based on the items in the history")
         assert browser.all("main img, #history script") == []
         assert "owned" not in browser.driver.title
 

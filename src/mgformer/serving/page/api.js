@@ -1,12 +1,12 @@
-// Questions to the service, and the key it may want.
+// Requests to the service, and the dialog for its API key.
 
 import { $ } from "./dom.js";
 
 const KEY = "mgformer-api-key";
-let asking = null; // one dialog, however many requests are refused
+let asking = null; // one dialog, even if several requests are refused
 let declined = false;
 
-/** Something the service, or the way to it, did not do; its message is for people. */
+/** A request that failed; the message can be shown to the user. */
 export class Failure extends Error {
   constructor(status, message) {
     super(message);
@@ -20,7 +20,7 @@ export async function ask(path, { body, signal } = {}) {
     const key = sessionStorage.getItem(KEY);
     const response = await send(path, body, key, signal);
     if (response.status !== 401) return read(response, signal);
-    // If the key is another one by now, somebody else asked for it while this was under way.
+    // If the key has changed meanwhile, another request has already asked for it.
     if (sessionStorage.getItem(KEY) === key) await wantKey(key !== null);
     signal?.throwIfAborted();
   }
@@ -34,7 +34,7 @@ export function askAgain() {
 async function send(path, body, key, signal) {
   const headers = { Accept: "application/json" };
   if (body !== undefined) headers["Content-Type"] = "application/json";
-  // A header carries bytes, and the service compares them with the key in UTF-8.
+  // A header carries bytes. The service compares them with the key in UTF-8.
   if (key) headers["X-API-Key"] = String.fromCharCode(...new TextEncoder().encode(key));
   const method = body === undefined ? "GET" : "POST";
   try {
@@ -57,8 +57,8 @@ async function read(response, signal) {
   throw new Failure(response.status, inWords(response.status, answer?.error));
 }
 
-// Ids may be integers of 64 bits, of which a number here keeps 53: those stay text, which the
-// service takes for the same id.
+// Integers of 64 bits do not fit into a number, which has 53 bits. They stay text, and the service
+// takes text for the same id.
 function exactly(name, value, context) {
   const rounded = Number.isInteger(value) && !Number.isSafeInteger(value);
   return rounded && context ? context.source : value;
@@ -66,9 +66,9 @@ function exactly(name, value, context) {
 
 function inWords(status, said) {
   if (status === 503) return "The service is busy. Try again in a moment.";
-  if (status >= 500) return "Something went wrong in the service. It has been logged there.";
+  if (status >= 500) return "The service had an internal error. Its log has the details.";
   if (said) return `The service says: ${said}.`;
-  return `The service gave an answer that cannot be read (status ${status}).`;
+  return `The answer of the service cannot be read (status ${status}).`;
 }
 
 async function wantKey(refused) {
@@ -81,7 +81,7 @@ async function wantKey(refused) {
     }
     declined = true;
   }
-  throw new Failure(401, "The service answers only with an API key.");
+  throw new Failure(401, "The service needs an API key.");
 }
 
 function openDialog(refused) {

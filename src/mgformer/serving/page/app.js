@@ -1,4 +1,4 @@
-// The views of the page, and which of them is shown.
+// The views of the page, and the router that shows one of them.
 
 import { ask, askAgain } from "./api.js";
 import { showCard } from "./card.js";
@@ -16,11 +16,11 @@ import {
 } from "./items.js";
 import { go, readAddress, state, toggle } from "./state.js";
 
-const PAUSE = 150; // milliseconds without a change of the history before it is asked about
-const FIRST = 12; // items of a user shown before the rest is asked for
-const MOST = 1000; // items of a user that the service tells
+const PAUSE = 150; // milliseconds to wait for further changes of the history before a request
+const FIRST = 12; // items of a user that are shown at first
+const MOST = 1000; // items of a user to request; the service allows no more
 
-/** Return a function that runs `work(signal, …)`, drops what it was doing before, and says so. */
+/** Return a function that runs `work(signal, …)`, aborts the run before, and shows the status. */
 function loading(section, work) {
   const status = $(".status", section);
   let controller = null;
@@ -48,7 +48,7 @@ function loading(section, work) {
   };
 }
 
-/** Say in words what a 404 means here. */
+/** Replace the message of a 404. */
 async function orUnknown(promise, message) {
   try {
     return await promise;
@@ -58,7 +58,7 @@ async function orUnknown(promise, message) {
   }
 }
 
-// A user: what they have, what is recommended.
+// A user: their items and recommendations.
 
 const loadUser = loading($("#users"), async (signal, user) => {
   if (user === null) {
@@ -99,7 +99,7 @@ async function showSomeUsers(signal) {
 
 function showHas({ items, total }, most) {
   remember(items);
-  $("#has-title").textContent = `has ${total ? plural(total, "item") : "nothing yet"}`;
+  $("#has-title").textContent = `has ${total ? plural(total, "item") : "no items yet"}`;
   const row = ({ item }) => el("li", {}, itemLink(item), " ", idTag(item));
   const more = $("#has-more");
   more.hidden = items.length <= most;
@@ -113,26 +113,24 @@ function showHas({ items, total }, most) {
   sync();
 }
 
-/** Say where a list comes from. */
-function sentence({ user, source, items, unknown: passedOver }) {
-  if (!items.length) return "Nothing is left to recommend.";
+/** Return a sentence that says where a list comes from. */
+function sentence({ user, source, items, unknown: ignored }) {
+  if (!items.length) return "There is nothing left to recommend.";
   const count = plural(items.length, "item");
-  if (source === "model") return `${count}, best first, by what the model learned of this user.`;
-  const by = user === null ? "the items in the history" : "the items this user has";
-  if (source === "history") return `${count}, best first, by ${by}.`;
-  const why = passedOver.length
-    ? "The model knows no item of the history"
-    : "There is no history to go by";
-  return `${why}, so these are the ${count} that most people have.`;
+  if (source === "model") return `${count}, best first, based on what the model learned about this user.`;
+  const basis = user === null ? "the items in the history" : "the items this user has";
+  if (source === "history") return `${count}, best first, based on ${basis}.`;
+  const why = ignored.length ? "The model knows none of these items" : "The history is empty";
+  return `${why}, so these are the ${count} that are most popular.`;
 }
 
-// A history: items picked, what follows from them.
+// A history: the items that were added, and the recommendations for them.
 
 let unknown = new Set();
-let shownHave = "[]";
+let drawnHave = "[]";
 
 const loadHistory = loading($("#history"), async (signal, have, pause) => {
-  // Waiting is a part of the work: an answer on its way is dropped as soon as the history changes.
+  // The pause is inside the work, so that a change of the history aborts an earlier request at once.
   await new Promise((resolve) => setTimeout(resolve, pause));
   signal.throwIfAborted();
   const answer = await ask("recommend", { body: { history: have, explain: true }, signal });
@@ -142,17 +140,17 @@ const loadHistory = loading($("#history"), async (signal, have, pause) => {
   const note = $("#unknown");
   note.hidden = !unknown.size;
   note.textContent = unknown.size
-    ? `Not known to the model, and left out: ${[...unknown].join(", ")}.`
+    ? `The model does not know, and ignores: ${[...unknown].join(", ")}.`
     : "";
   await learnNames(have.filter((id) => !unknown.has(id)), signal);
   showHave(have);
 });
 
 function showHave(have) {
-  // Rows that look the same stay: a new one under a finger already down would miss the click.
+  // Rows that look the same are kept: replacing one between press and release would lose the click.
   const looks = JSON.stringify(have.map((id) => [id, nameOf(id), unknown.has(id)]));
-  if (looks === shownHave) return;
-  shownHave = looks;
+  if (looks === drawnHave) return;
+  drawnHave = looks;
   const list = $("#have");
   const focused = [...list.children].findIndex((row) => row.contains(document.activeElement));
   const rows = have.map((id) => {
@@ -165,7 +163,7 @@ function showHave(have) {
     return el("li", {}, el("span", {}, ...shown.filter(Boolean)), el("button", remove, "×"));
   });
   list.replaceChildren(...rows);
-  // A button that is gone with its row leaves the focus to the next one.
+  // If the focused button is removed with its row, focus the next one.
   if (focused >= 0) {
     const next = rows[Math.min(focused, rows.length - 1)];
     (next ? $("button", next) : $("#item-search")).focus();
@@ -175,7 +173,7 @@ function showHave(have) {
   sync();
 }
 
-// An item: what is like it.
+// An item: similar items.
 
 const loadItem = loading($("#item"), async (signal, item) => {
   const list = $("#similar");
@@ -188,13 +186,13 @@ const loadItem = loading($("#item"), async (signal, item) => {
   showRanked(list, items);
   $("#item .status").textContent = items.length
     ? `${plural(items.length, "item")}, the most similar first.`
-    : "Nothing is similar to it.";
+    : "No similar items.";
 });
 
 function showTitle(item, ...more) {
   $("#item-title").textContent = nameOf(item);
   $("#item-line").replaceChildren(...[idTag(item), ...more].filter(Boolean));
-  // The name may come when another view is shown.
+  // The name may arrive after the user has moved to another view.
   if (state.view === "item" && state.item === item) document.title = `${nameOf(item)} · mgformer`;
 }
 
@@ -206,7 +204,7 @@ const loadModel = loading($("#model"), async (signal) => {
   $("#card").hidden = false;
 });
 
-// Which view is shown. Each remembers what it shows, and asks only for something else.
+// The router. Each view remembers what it shows, and loads only when that changes.
 
 const views = {
   users: {
@@ -246,8 +244,8 @@ function route() {
     view.shows = view.about();
     view.load(again);
   }
-  // Where the focus was is hidden now. An entry not seen before begins at its top; the others
-  // are left to the browser, which knows where they were.
+  // The focused element is hidden now. A new entry of the browser history starts at its top; for
+  // the others the browser restores the position.
   if (moved) $(`#${state.view} h1`).focus({ preventScroll: true });
   if (moved && history.state === null) scrollTo(0, 0);
   history.replaceState({ seen: true }, "");
@@ -257,7 +255,7 @@ combobox($("#users .combobox"), {
   find: (text, signal) => ask(`users?limit=20&q=${encodeURIComponent(text)}`, { signal }),
   show: (user) => [el("span", { dir: "auto" }, String(user))],
   choose: (user) => go({ user: String(user) }),
-  none: "No user has this in the id.",
+  none: "No user matches.",
 });
 
 combobox($("#history .combobox"), {
@@ -267,7 +265,7 @@ combobox($("#history .combobox"), {
   },
   show: ({ item }) => [el("span", { dir: "auto" }, nameOf(item)), " ", idTag(item)].filter(Boolean),
   choose: ({ item }) => toggle(String(item)),
-  none: "No other item has this in its name or id.",
+  none: "No other item matches.",
 });
 
 $("#clear").addEventListener("click", () => {
@@ -275,13 +273,13 @@ $("#clear").addEventListener("click", () => {
   $("#item-search").focus();
 });
 $(".skip").addEventListener("click", (event) => {
-  event.preventDefault(); // the part after # is ours
+  event.preventDefault(); // the part after # is used by the router
   $("#main").focus();
 });
 addEventListener("hashchange", route);
 route();
 
-// The line beside the brand is an ornament: what is wrong with the service is said elsewhere.
+// The line beside the name is optional, so its errors are not shown.
 ask("model").then(
   ({ model, dataset }) => ($("#brief").textContent = [model, dataset].filter(Boolean).join(" on ")),
   () => {},

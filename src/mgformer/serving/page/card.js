@@ -1,4 +1,4 @@
-// The model card: what is in service, on what it was trained, and how good it was.
+// The model card: the model in service, its data, and its figures.
 
 import { $, el, figure } from "./dom.js";
 
@@ -19,9 +19,9 @@ export function showCard(card) {
     Commit: card.commit && el("code", {}, card.commit),
     Bundle: card.bundle && el("code", {}, card.bundle),
   };
-  const told = Object.entries(facts).filter(([, value]) => value !== null && value !== undefined);
+  const known = Object.entries(facts).filter(([, value]) => value !== null && value !== undefined);
   $("#facts").replaceChildren(
-    ...told.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))),
+    ...known.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))),
   );
   const columns = [
     ["Test", card.test],
@@ -42,8 +42,8 @@ export function showCard(card) {
 
 function figuresNote(columns) {
   if (!columns.length) return "No figures were recorded.";
-  const floor = columns.some(([name]) => name === "Popularity");
-  return floor ? "Popularity: the same test, always recommending what most people have." : "";
+  const hasPopularity = columns.some(([name]) => name === "Popularity");
+  return hasPopularity ? "Popularity: the same test with the most popular items." : "";
 }
 
 function metricTable(names, columns) {

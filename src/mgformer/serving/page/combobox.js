@@ -1,15 +1,15 @@
-// A search field with a list of what was found, after the combobox pattern of WAI-ARIA.
+// A search field with a list of results, after the combobox pattern of WAI-ARIA.
 
 import { el, $ } from "./dom.js";
 
-const PAUSE = 150; // milliseconds without a key before a search is made
+const PAUSE = 150; // milliseconds to wait for further keys before a search
 
 /**
  * @param box the element with the input, the popup, its list and its note
- * @param find (text, signal) => promise of what was found
- * @param show (found) => children of its option
- * @param choose (found) => what to do with the one that was chosen
- * @param none what to say if nothing was found
+ * @param find (text, signal) => promise of the results
+ * @param show (result) => children of its option
+ * @param choose (result) => called for the chosen result
+ * @param none message if there are no results
  */
 export function combobox(box, { find, show, choose, none }) {
   const input = $("input", box);
@@ -82,15 +82,15 @@ export function combobox(box, { find, show, choose, none }) {
       if (popup.hidden) return search();
       if (!found.length) return undefined;
       const step = key === "ArrowDown" ? 1 : -1;
-      // Up from the field goes to the last one.
+      // Up from the field goes to the last option.
       activate((Math.max(active, step < 0 ? 0 : -1) + step + found.length) % found.length);
     } else if (key === "Enter") {
       event.preventDefault();
-      // Whoever types fast means what was typed, not what an earlier search has found.
+      // After fast typing, use the results for the current text, not those of an earlier search.
       if (timer || controller) await search();
       if (!popup.hidden && active >= 0) take(active);
     } else if (key === "Escape" && !popup.hidden) {
-      event.preventDefault(); // else it would empty the field
+      event.preventDefault(); // the default would clear the field
       open(false);
     }
     return undefined;
@@ -103,6 +103,6 @@ export function combobox(box, { find, show, choose, none }) {
   input.addEventListener("click", () => popup.hidden && search());
   input.addEventListener("keydown", pressed);
   input.addEventListener("blur", () => open(false));
-  // A press in the popup must not take the focus from the field, or the popup would close.
+  // Keep the focus in the field when the popup is clicked; without focus the popup closes.
   popup.addEventListener("mousedown", (event) => event.preventDefault());
 }

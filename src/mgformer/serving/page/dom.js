@@ -1,8 +1,8 @@
-// Elements, made so that text out of the data stays text.
+// Helpers to make elements. Text from the data always stays text.
 
 export const $ = (selector, root = document) => root.querySelector(selector);
 
-/** Make an element; functions among the attributes listen, strings among the children are text. */
+/** Make an element. Attributes that are functions become listeners; strings become text nodes. */
 export function el(tag, attributes = {}, ...children) {
   const node = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
@@ -13,7 +13,7 @@ export function el(tag, attributes = {}, ...children) {
   return node;
 }
 
-/** Three digits that tell something, 0.0120 or 4.57; whole numbers as they are. */
+/** Format a number with three significant digits (0.0120, 4.57); integers stay as they are. */
 export function figure(number) {
   const whole = Number.isInteger(number) || Math.abs(number) >= 1000;
   const three = { minimumSignificantDigits: 3, maximumSignificantDigits: 3 };

@@ -1,4 +1,4 @@
-// How an item is shown: a name that leads to similar items, its id, and a button for the history.
+// How an item is shown: its name as a link to similar items, its id, and a button for the history.
 
 import { ask } from "./api.js";
 import { $, el, figure } from "./dom.js";
@@ -14,16 +14,16 @@ export function remember(items) {
   return items;
 }
 
-/** Learn the names of items of which an address tells the ids only; all must be known. */
+/** Load the names of items. An address has only ids. The model must know all of them. */
 export async function learnNames(ids, signal) {
   const unnamed = (some) => some.filter((id) => !names.has(id));
   let left = unnamed(ids);
   while (left.length) {
-    // If nothing is left out, a list to choose from comes back, as much of it as a list may have.
+    // With these options the answer lists the candidates, up to the largest k of the service.
     const body = { history: [], candidates: left, exclude_seen: false };
     remember((await ask("recommend", { body, signal })).items);
     const rest = unnamed(left);
-    if (rest.length === left.length) return; // ids that the service writes in another way
+    if (rest.length === left.length) return; // the service writes these ids differently, as 3 for 03
     left = rest;
   }
 }
@@ -31,7 +31,7 @@ export async function learnNames(ids, signal) {
 export const itemLink = (id) =>
   el("a", { class: "name", "data-item": id, dir: "auto" }, nameOf(id));
 
-/** The id beside a name; nothing where the id stands for the name. */
+/** The id beside a name; null if the item has no name. */
 export const idTag = (id) =>
   hasName(id) ? el("span", { class: "id", dir: "auto" }, String(id)) : null;
 
@@ -40,7 +40,7 @@ export function addButton(id, where = "") {
   return el("button", { type: "button", class: "add", "data-add": id, "data-where": where, click });
 }
 
-/** Show items best first, with what speaks for them, if told. */
+/** Show items, best first, with their reasons if there are any. */
 export function showRanked(list, items) {
   remember(items);
   for (const { because } of items) remember(because ?? []);
@@ -60,7 +60,7 @@ export function showRanked(list, items) {
   sync();
 }
 
-/** Bring all links and buttons in line with the address: each link carries the history along. */
+/** Update all links and buttons after a change of the address. Links keep the history. */
 export function sync() {
   for (const link of document.querySelectorAll("a[data-view]")) {
     link.href = address({ view: link.dataset.view });
@@ -76,8 +76,8 @@ export function sync() {
     const has = state.have.includes(id);
     button.classList.toggle("has", has);
     button.textContent = `${has ? "Added" : "Add"}${where}`;
-    // Twenty buttons of one name could not be told apart by ear.
-    const label = `${button.textContent}: ${nameOf(id)}${has ? ", press to take it out" : ""}`;
+    // A screen reader needs different names for the buttons.
+    const label = `${button.textContent}: ${nameOf(id)}${has ? ", press to remove" : ""}`;
     button.setAttribute("aria-label", label);
   }
   const count = $("#count");

@@ -1,4 +1,4 @@
-// What is shown stands in the address, so that it can be linked and gone back to:
+// The state of the page is in its address, so links and the back button work:
 // #users?user=U, #history, #item?item=I, #model, each with have=I for every item of the history.
 
 const VIEWS = ["users", "history", "item", "model"];
@@ -9,7 +9,7 @@ export function readAddress() {
   state = parse();
 }
 
-/** Return the address of what is shown now, with changes. */
+/** Return the current address with changes. */
 export function address(changes) {
   const { view, user, item, have } = { ...state, ...changes };
   const query = new URLSearchParams();
@@ -19,13 +19,13 @@ export function address(changes) {
   return query.size ? `#${view}?${query}` : `#${view}`;
 }
 
-/** Go on to another address; what listens has run when this returns. */
+/** Go to another address. Listeners have run when this returns. */
 export function go(changes) {
   history.pushState(null, "", address(changes));
   dispatchEvent(new Event("hashchange"));
 }
 
-/** Put an item into the history, or take it out. */
+/** Add an item to the history, or remove it. */
 export function toggle(id) {
   const { have } = state;
   go({ have: have.includes(id) ? have.filter((other) => other !== id) : [...have, id] });

@@ -1,0 +1,56 @@
+"""What to recommend, and to whom."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from mgformer.data.ids import ExternalId
+from mgformer.errors import ConfigError
+
+SomeIds = ExternalId | Iterable[ExternalId]
+"""One id, or several."""
+
+
+def as_ids(ids: SomeIds) -> tuple[ExternalId, ...]:
+    """Return ids as a tuple; a single id becomes a tuple of one."""
+    return (ids,) if isinstance(ids, str | int | np.integer) else tuple(ids)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListOptions:
+    """How long a list is, and which items it may contain."""
+
+    k: int = 20
+    """Number of items; a list is shorter if fewer items are left."""
+    candidates: SomeIds | None = None
+    """Items to choose from. By default, all items. Unknown ids are an error."""
+    exclude: SomeIds = ()
+    """Items that are never recommended. Unknown ids are ignored."""
+    exclude_seen: bool = True
+    """Leave out the items that the user already has."""
+
+    def __post_init__(self) -> None:
+        if self.k < 1:
+            raise ConfigError(f"k must be at least 1, got {self.k}")
+        for name in ("candidates", "exclude", "history"):
+            ids = getattr(self, name, None)
+            if ids is not None:
+                object.__setattr__(self, name, as_ids(ids))  # this object is frozen
+
+
+@dataclass(frozen=True, kw_only=True)
+class Query(ListOptions):
+    """A request for one list. Name a `user`, a `history`, or both."""
+
+    user: ExternalId | None = None
+    """A user of the training data."""
+    history: SomeIds | None = None
+    """Items of a new user. Together with `user`: items that the user got after the training."""
+    explain: bool = False
+    """Give the items of the user that contribute most to each recommendation."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.user is None and self.history is None:
+            raise ConfigError("a query needs a user, a history, or both")
