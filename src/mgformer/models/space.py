@@ -1,7 +1,7 @@
-"""Where the options of a model are looked for, declared beside its config.
+"""The search space of tuning: which values to try for which option of a model.
 
-A space names the numbers that tuning changes. The form of a model (its kind of attention, encoder
-or views) is not among them: forms are different models, and the run says which one it is.
+Each model declares its space beside its config. Options that turn a model into another one (its
+attention, encoder or views) are not part of the space: the run names them.
 """
 
 from collections.abc import Mapping
@@ -11,15 +11,15 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class _Conditional:
-    """What may be tried for one option, which may have an effect only beside others."""
+    """An option that may depend on other options."""
 
     when: Mapping[str, Any] = field(default_factory=dict)
-    """Options beside it, with the values without which it has no effect."""
+    """Values that other options must have; with any other value this option has no effect."""
 
 
 @dataclass(frozen=True)
 class Float(_Conditional):
-    """A number from `low` to `high`, both included; with `log`, every power of ten alike."""
+    """A number from `low` to `high`, both included, uniform or (`log`) log-uniform."""
 
     low: float
     high: float
@@ -31,7 +31,7 @@ class Float(_Conditional):
 
 @dataclass(frozen=True)
 class Int(_Conditional):
-    """A whole number from `low` to `high`, both included; with `log`, every power of ten alike."""
+    """A whole number from `low` to `high`, both included, uniform or (`log`) log-uniform."""
 
     low: int
     high: int
@@ -53,11 +53,11 @@ class Choice(_Conditional):
 
 Dimension = Float | Int | Choice
 Space = Mapping[str, Dimension]
-"""Option → what may be tried for it."""
+"""Maps the name of an option to the values that tuning may try."""
 
 
 def searched(space: Space, options: Mapping[str, Any]) -> dict[str, Dimension]:
-    """Return the part of a space that has an effect where the options are these."""
+    """Return the dimensions of a space that have an effect with these options."""
     return {
         name: dimension
         for name, dimension in space.items()

@@ -1,16 +1,14 @@
-"""PureSVD (Cremonesi et al., RecSys 2010): project a history on the leading item factors.
+"""PureSVD (Cremonesi et al., RecSys 2010): projects a history on the leading item factors.
 
-Unseen items are read from the best low-rank approximation of the interaction matrix.
+It scores unseen items by the best low-rank approximation of the interaction matrix.
 
 Shapes: U users, I items, F factors; R is [U, I], V is [I, F].
 """
 
-from typing import ClassVar, cast
+from typing import ClassVar
 
-import numpy as np
 from pydantic import PositiveInt
 
-from mgformer.graph.bipartite import Graph
 from mgformer.graph.spectral import feasible_rank, truncated_svd
 from mgformer.models.base import Model, ModelConfig
 from mgformer.models.space import Choice, Int, Space
@@ -24,19 +22,15 @@ class PureSVD(Model):
         """Options of PureSVD."""
 
         rank: PositiveInt = 64
-        """Singular vectors kept; lowered to min(users, items) on smaller data."""
+        """Number of singular vectors; at most min(users, items) are used."""
         normalized: bool = False
-        """Take the vectors of D_u^(-1/2) R D_i^(-1/2) instead of R's."""
+        """Take the singular vectors of D_u^(-1/2) R D_i^(-1/2) instead of those of R."""
 
+    config: Config
     space: ClassVar[Space] = {
         "rank": Int(4, 512, log=True),
         "normalized": Choice((False, True)),
     }
-
-    def __init__(self, config: ModelConfig, graph: Graph, rng: np.random.Generator) -> None:
-        self.config = cast(PureSVD.Config, config)
-        self.graph = graph
-        self.rng = rng
 
     def scorer(self) -> HistoryScorer:
         matrix = self.graph.normalized if self.config.normalized else self.graph.interactions

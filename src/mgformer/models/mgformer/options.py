@@ -1,0 +1,154 @@
+"""The options of MGFormer.
+
+A layer lets every node attend to others. Attention has one of these forms:
+
+    kernel      that of the paper: random features and the sine mask, at linear cost
+    landmarks   kernel attention with sharp features: how close a node is to the nearest of
+                thousands of centers of the encodings; all pairs, at linear cost
+    neighbors   softmax attention over the nearest nodes by encoding; linear cost, sharpest
+    softmax     exact attention over all pairs, for small graphs
+    none        no attention, as a reference for the others
+"""
+
+from typing import Literal
+
+from pydantic import (
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    model_validator,
+)
+
+from mgformer.models.base import ModelConfig
+from mgformer.nn.features import FEATURE_MAPS
+
+
+class MGFormerConfig(ModelConfig):
+    """Options of MGFormer."""
+
+    dim: PositiveInt = 128
+    """d, channels of the tokens."""
+    rank: NonNegativeInt = 128
+    """r, channels of the structural encodings. The paper has r = d. 0: no encodings."""
+    normalized: bool = True
+    """Whether encodings come from D_u^(-1/2) R D_i^(-1/2) and have unit length. With false they
+    come from R and keep their length, as in the paper."""
+    encoding_scale: PositiveFloat = 0.2
+    """Factor of the encodings in x; 1 in the paper."""
+    attention: Literal["kernel", "landmarks", "neighbors", "softmax", "none"] = "neighbors"
+    """Form of attention. kernel: that of the paper; landmarks: kernel attention through centers
+    of the encodings; neighbors: the nearest nodes by encoding; softmax: all pairs; none."""
+    num_layers: PositiveInt = 1
+    """Number of layers; each attends to the output of the one before."""
+    num_heads: PositiveInt = 1
+    """H, heads of attention; they split the channels evenly."""
+    residual: Literal["none", "shaped"] = "shaped"
+    """none: h = A x, as in the paper; shaped: h = x + attention_weight (A x − C x)."""
+    attention_weight: NonNegativeFloat = 1.0
+    """Weight of attention, with residual = shaped."""
+    centered: bool = False
+    """Whether to subtract C x, the mean of the values of all keys, from attention, with
+    residual = shaped. It needs attention to all nodes or to a sample of them."""
+    local_weight: NonNegativeFloat = 0.0
+    """Weight of Â x, the sum over neighbors on the graph, with residual = shaped. The paper has
+    no such term: 0."""
+    mask: Literal["sine", "none", "adjacency"] = "none"
+    """Mask of attention. sine: sin(π/4 (z_i + z_j)) with z learned from degrees, as in the
+    paper; adjacency: neighbors on the graph only, with attention = kernel."""
+    degree_dim: NonNegativeInt = 16
+    """Channels of the embedding of a degree, from which the sine mask computes z."""
+    sharpness: PositiveFloat = 10.0
+    """Factor of the cosine of two encodings in the attention scores. With `kernel` and
+    `softmax` it is a starting value."""
+    num_neighbors: PositiveInt = 32
+    """K, nodes that each node attends to, with attention = neighbors."""
+    neighbor_rank: PositiveInt | None = None
+    """Rank of the encodings that define neighbors and landmarks. The default is `rank`."""
+    num_landmarks: PositiveInt = 4096
+    """R, number of landmarks, with attention = landmarks."""
+    active_landmarks: PositiveInt = 8
+    """Nearest landmarks that describe a node, with attention = landmarks."""
+    features: Literal["simplex", "orthogonal", "iid", "fourier", "elu", "relu", "focused"] = (
+        "simplex"
+    )
+    """Feature map, with attention = kernel; simplex in the paper."""
+    num_features: PositiveInt | None = None
+    """F, features of each head, a multiple of its m/H channels. The default is m/H."""
+    redraw: bool = False
+    """Whether to draw new random features for every epoch."""
+    query_init: Literal["structure", "xavier"] = "structure"
+    """Starting values of W_Q and W_K, with `kernel` and `softmax`. structure: they read only
+    the encodings; xavier: random."""
+    key_sample: PositiveInt | None = None
+    """Number of keys drawn for each training step, with `kernel` and `softmax`. The default is
+    all nodes, which are always the keys after training."""
+    uniformity_weight: NonNegativeFloat = 1.0
+    """λ, weight of uniformity in the loss."""
+    uniformity_t: float = Field(2.0, gt=0, le=20)
+    """t in exp(−t ‖·‖²); 1 in the paper, 2 in DirectAU's code."""
+    uniformity_sides: Literal["sum", "mean"] = "mean"
+    """Whether uniformity of users and items is summed, as in the paper, or averaged, as in
+    DirectAU's code."""
+
+    @model_validator(mode="after")
+    def _can_be_built(self) -> "MGFormerConfig":
+        for message, wrong in self._problems().items():
+            if wrong:
+                raise ValueError(message)
+        return self
+
+    @property
+    def structural(self) -> bool:
+        """Whether the encodings alone decide who attends to whom."""
+        return self.attention in ("neighbors", "landmarks")
+
+    def _problems(self) -> dict[str, object]:
+        """Return for each message whether it applies."""
+        channels, heads, form = self.dim + self.rank, self.num_heads, self.attention
+        width, count = max(1, channels // heads), self.num_features or 0
+        learned, shaped = form in ("kernel", "softmax"), self.residual == "shaped"
+        sine, adjacency = self.mask == "sine", self.mask == "adjacency"
+        no_encodings = self.structural and not (self.neighbor_rank or self.rank)
+        random = FEATURE_MAPS[self.features].project is not None
+        # Only a few nodes are computed with these, and their mean would depend on the batch.
+        few_keys = form in ("none", "neighbors") or adjacency
+        advice = max(1, round(count / width)) * width
+        return {
+            f"num_heads: got {heads}, expected a divisor of dim + rank = {channels}": (
+                channels % heads
+            ),
+            "attention = none needs residual = shaped": form == "none" and not shaped,
+            "local_weight needs residual = shaped": self.local_weight and not shaped,
+            f"attention = {form} needs encodings; set rank or neighbor_rank": no_encodings,
+            "query_init = structure needs encodings; set rank, or query_init = xavier": (
+                self.query_init == "structure" and learned and not self.rank
+            ),
+            f"centered needs attention to all nodes, got attention = {form}, mask = {self.mask}": (
+                self.centered and few_keys
+            ),
+            f"mask = sine does not work with attention = {form}; set mask = none": (
+                sine and form in ("none", "landmarks")
+            ),
+            "mask = sine needs degrees; set degree_dim to at least 1": sine and not self.degree_dim,
+            f"mask = adjacency needs attention = kernel, got {form}": adjacency
+            and form != "kernel",
+            f"mask = adjacency needs positive random features, got {self.features}": (
+                adjacency and not FEATURE_MAPS[self.features].log
+            ),
+            f"attention = landmarks has one head, got num_heads = {heads}": (
+                heads > 1 and form == "landmarks"
+            ),
+            f"num_features has no use with features = {self.features}; leave it out": (
+                count and not random
+            ),
+            f"num_features: got {count}, expected a multiple of the {width} channels of a head;"
+            f" choose {advice}": count % width,
+            "redraw needs attention = kernel and random features": (
+                self.redraw and not (form == "kernel" and random)
+            ),
+            f"key_sample needs attention = kernel or softmax, got {form}": (
+                self.key_sample is not None and not learned
+            ),
+        }
