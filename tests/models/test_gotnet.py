@@ -8,10 +8,9 @@ import torch
 from pydantic import ValidationError
 
 from mgformer.data.sampling import Batch
-from mgformer.models.gotnet.model import GOTNet
-from mgformer.models.gotnet.transport import squared_distances, transport_plan
+from mgformer.models.gotnet import GOTNet, squared_distances, transport_plan
 from mgformer.models.lightgcn import LightGCN
-from tests import oracles
+from tests.graph.oracles_graph import normalized_adjacency
 
 BATCH = Batch(torch.tensor([0, 3, 3, 7]), torch.tensor([2, 0, 6, 5]))
 
@@ -90,7 +89,7 @@ def slow_encode(model, graph):
     """Z and the transport cost of both sides, from dense matrix powers."""
     # The model's weights of edges are float32 numbers, and so are these.
     adjacency = torch.from_numpy(graph.adjacency.toarray().astype(np.float64))
-    exact = oracles.normalized_adjacency(graph.interactions.toarray())
+    exact = normalized_adjacency(graph.interactions.toarray())
     np.testing.assert_allclose(adjacency, exact, atol=1e-7)
     layers = model.config.num_layers
     powers = sum(torch.linalg.matrix_power(adjacency, k) for k in range(layers + 1))
@@ -229,7 +228,7 @@ def test_steps_of_kmeans_go_on_where_they_ended_and_are_kept(random_graph):
 
 
 def test_heads_share_the_channels():
-    with pytest.raises(ValidationError, match="choose a divisor"):
+    with pytest.raises(ValidationError, match="num_heads: got 4, expected a divisor of dim = 6"):
         GOTNet.Config(dim=6, num_heads=4)
 
 

@@ -5,13 +5,13 @@ import pytest
 import torch
 
 from mgformer.nn.propagation import Propagation, places_of
-from tests import oracles
+from tests.graph.oracles_graph import normalized_adjacency
 
 
 @pytest.fixture
 def parts(random_graph, rng):
     graph = random_graph(9, 7)
-    dense = torch.from_numpy(oracles.normalized_adjacency(graph.interactions.toarray()))
+    dense = torch.from_numpy(normalized_adjacency(graph.interactions.toarray()))
     # The same numbers on both sides: weights are kept in float32.
     x = torch.from_numpy(rng.standard_normal((16, 5)))
     return Propagation(graph.adjacency), dense.float().double(), x.requires_grad_()

@@ -11,7 +11,8 @@ from pydantic import ValidationError
 from mgformer.data.sampling import Batch
 from mgformer.graph.bipartite import Graph
 from mgformer.models.mgformer.model import MGFormer
-from tests import oracles
+from mgformer.nn import naive_attention as naive
+from tests.graph.oracles_graph import normalized_adjacency
 
 SMALL = {"dim": 4, "rank": 4, "num_neighbors": 5, "num_landmarks": 6, "active_landmarks": 2}
 FORMS = {
@@ -58,11 +59,11 @@ def test_the_papers_layer_is_its_last_equation(random_graph):
     assert all(z[a] == z[b] for a in range(16) for b in range(16) if degrees[a] == degrees[b])
     scale = 8**-0.25
     q_features, k_features = (
-        oracles.positive_features(x @ w * scale, layer.projections[0])
+        naive.positive_features(x @ w * scale, layer.projections[0])
         for w in (layer.w_query, layer.w_key)
     )
     weights = q_features @ k_features.T * torch.sin(math.pi / 4 * (z[:, None] + z))
-    expected = oracles.weighted_means(weights, x)
+    expected = naive.weighted_means(weights, x)
     torch.testing.assert_close(model.outputs(everybody(model)), expected)
 
 
@@ -150,7 +151,7 @@ def test_the_local_term_averages_over_the_graph(random_graph):
     for form in ("none", "neighbors"):
         model, plain = build(graph, form, local_weight=0.5), build(graph, form)
         x = plain.inputs(everybody(plain)).detach()
-        adjacency = oracles.normalized_adjacency(graph.interactions.toarray())
+        adjacency = normalized_adjacency(graph.interactions.toarray())
         difference = model.outputs(everybody(model)) - plain.outputs(everybody(plain))
         torch.testing.assert_close(
             difference.detach(), 0.5 * torch.from_numpy(adjacency) @ x, rtol=1e-5, atol=1e-7
@@ -274,8 +275,9 @@ def test_no_pairs_no_nan():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"attention": "kernel", "num_features": 300}, "channels of a head, got 300; choose 256"),
-        ({"num_heads": 3}, "dim + rank = 256 channels cannot be shared by num_heads = 3"),
+        ({"attention": "kernel", "num_features": 300}, "256 channels of a head; choose 256"),
+        ({"attention": "kernel", "num_features": 300}, "num_features: got 300"),
+        ({"num_heads": 3}, "num_heads: got 3, expected a divisor of dim + rank = 256"),
         ({"mask": "sine", "degree_dim": 0}, "mask = sine needs degrees"),
         ({"mask": "adjacency"}, "mask = adjacency needs attention = kernel"),
         ({"mask": "adjacency", "attention": "kernel", "features": "elu"}, "positive random"),
@@ -287,10 +289,10 @@ def test_no_pairs_no_nan():
         ({"dim": 0}, "greater than 0"),
         ({"local_weight": 1, "residual": "none"}, "local_weight needs residual = shaped"),
         ({"attention": "none", "residual": "none"}, "attention = none needs residual"),
-        ({"attention": "none", "mask": "sine"}, "mask = sine has no use with attention = none"),
+        ({"attention": "none", "mask": "sine"}, "mask = sine does not work with attention = none"),
         ({"centered": True}, "centered needs attention to all nodes"),
         ({"centered": True, "attention": "kernel", "mask": "adjacency"}, "centered needs"),
-        ({"attention": "landmarks", "mask": "sine"}, "no landmarks form"),
+        ({"attention": "landmarks", "mask": "sine"}, "not work with attention = landmarks"),
         ({"attention": "landmarks", "num_heads": 2}, "one head"),
     ],
 )  # fmt: skip

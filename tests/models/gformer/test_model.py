@@ -10,14 +10,14 @@ from pydantic import ValidationError
 
 from mgformer.data.sampling import Batch
 from mgformer.graph.bipartite import Graph
-from mgformer.models.gformer.anchors import closeness
 from mgformer.models.gformer.edge_attention import EdgePattern
 from mgformer.models.gformer.model import Encoded, GFormer
+from mgformer.models.gformer.positions import closeness
 from mgformer.models.gformer.sampled_edges import (
     edges_with_loops,
     with_random_edges,
 )
-from tests.models.edges import (
+from tests.models.gformer.oracles_edges import (
     assert_frequencies,
     assert_same_with_gradients,
     edge_list,
@@ -282,6 +282,6 @@ def test_anchors_are_different_nodes_drawn_for_every_epoch(rng, random_graph):
 
 
 def test_channels_that_heads_cannot_share_are_refused():
-    with pytest.raises(ValidationError, match="num_heads = 4"):
+    with pytest.raises(ValidationError, match="num_heads: got 4, expected a divisor of dim = 6"):
         GFormer.Config(dim=6)
     assert GFormer.Config(dim=8).dim == 8
