@@ -16,6 +16,7 @@ from mgformer.models.simple.itemknn import ItemKNN
 from mgformer.models.simple.popularity import Popularity
 from mgformer.models.simple.puresvd import PureSVD
 from mgformer.models.simple.rp3beta import RP3Beta
+from tests.graph import oracles_graph
 from tests.models.simple import oracles_simple as oracles
 
 SIZES = [(1, 3), (2, 3), (7, 2), (33, 20), (13, 29)]
