@@ -26,8 +26,7 @@ Shapes: n keys, q queries, m channels, F rows of the projection, R features (2F 
 without), D channels of the values, E edges.
 """
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from functools import reduce
 from typing import NamedTuple, TypeVar
 
@@ -78,8 +77,7 @@ def edge_scores(
     def piece(rows: Tensor, columns: Tensor) -> Tensor:
         return (log_query_features[rows] + log_key_features[columns]).logsumexp(1)
 
-    parts = zip(rows.split(chunk), columns.split(chunk), strict=True)
-    return torch.cat([_recomputed(piece, *part) for part in parts])
+    return torch.cat(list(_recomputed(piece, chunk, rows, columns)))
 
 
 def edge_attention(
@@ -136,8 +134,7 @@ def softmax_attention(
     chunk = max(1, max_scores // max(len(keys), 1))
     if len(queries) <= chunk:
         return piece(queries, query_angles)
-    parts = zip(queries.split(chunk), _split(query_angles, chunk, len(queries)), strict=True)
-    return torch.cat([_recomputed(piece, *part) for part in parts])
+    return torch.cat(list(_recomputed(piece, chunk, queries, query_angles)))
 
 
 def sine_mask(
@@ -203,9 +200,8 @@ def summarize_chunked(
     def piece(keys: Tensor, values: Tensor, angles: Tensor | None) -> tuple[Tensor, Tensor]:
         return summarize(log_key_features(keys, projection, angles), values)
 
-    of_chunks = _split(angles, chunk, len(keys))
-    parts = zip(keys.split(chunk), values.split(chunk), of_chunks, strict=True)
-    return reduce(merge, (Summary(*_recomputed(piece, *part)) for part in parts))
+    parts = _recomputed(piece, chunk, keys, values, angles)
+    return reduce(merge, (Summary(*part) for part in parts))
 
 
 def attend(log_query_features: Tensor, summary: Summary) -> Tensor:
@@ -249,14 +245,14 @@ def kernel_attention(
     def read(queries: Tensor, angles: Tensor | None) -> Tensor:
         return attend(log_query_features(queries, projection, angles), summary)
 
-    parts = zip(queries.split(chunk), _split(query_angles, chunk, len(queries)), strict=True)
-    if not torch.is_grad_enabled():
-        # Write into the result: concatenating the parts would need the memory twice.
-        result = queries.new_empty(len(queries), values.shape[1])
-        for rows, part in zip(result.split(chunk), parts, strict=True):
-            rows.copy_(read(*part))
-        return result
-    return torch.cat([_recomputed(read, *part) for part in parts])
+    parts = _recomputed(read, chunk, queries, query_angles)
+    if torch.is_grad_enabled():
+        return torch.cat(list(parts))
+    # Write into the result: concatenating the parts would need the memory twice.
+    result = queries.new_empty(len(queries), values.shape[1])
+    for rows, part in zip(result.split(chunk), parts, strict=True):
+        rows.copy_(part)
+    return result
 
 
 def _above_zero(weights: Tensor) -> Tensor:
@@ -270,13 +266,14 @@ def _sin_cos(angles: Tensor) -> tuple[Tensor, Tensor]:
     return _above_zero(angles.sin())[:, None], _above_zero(angles.cos())[:, None]
 
 
-def _split(angles: Tensor | None, chunk: int, count: int) -> Sequence[Tensor | None]:
-    """Return the angles of each chunk of `count` nodes; no nodes make one chunk."""
-    if angles is None:
-        return [None] * max(math.ceil(count / chunk), 1)
-    return angles.split(chunk)
+def _recomputed(
+    function: Callable[..., T], chunk: int, first: Tensor, *others: Tensor | None
+) -> Iterator[T]:
+    """Call a function on each chunk of tensors with the same number of rows.
 
-
-def _recomputed(function: Callable[..., T], *arguments: Tensor | None) -> T:
-    """Call a function without keeping its intermediate results for the backward pass."""
-    return checkpoint(function, *arguments, use_reentrant=False, preserve_rng_state=False)
+    Intermediate results are not kept: the backward pass computes them again.
+    """
+    chunks = first.split(chunk)
+    columns = [[None] * len(chunks) if part is None else part.split(chunk) for part in others]
+    for arguments in zip(chunks, *columns, strict=True):
+        yield checkpoint(function, *arguments, use_reentrant=False, preserve_rng_state=False)

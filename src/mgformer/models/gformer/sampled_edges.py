@@ -20,12 +20,8 @@ Nodes = NDArray[np.int32]
 
 def edges_with_loops(graph: Graph) -> sp.csr_array:
     """Return the pattern [N, N] of the pairs in both directions, with a loop at every node."""
-    r = graph.interactions
-    loops = [sp.eye_array(count, format="csr") for count in r.shape]
-    blocks = [[loops[0], r], [r.T, loops[1]]]
-    pattern = sp.csr_array(sp.block_array(blocks, format="csr", dtype=np.float32))
-    pattern.sort_indices()
-    return pattern
+    edges = graph.adjacency
+    return with_loops(pattern_of(edges, np.ones(edges.nnz, dtype=bool)))
 
 
 def drawn_edges(log_weights: Tensor, count: int, generator: torch.Generator) -> Tensor:

@@ -19,9 +19,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from mgformer.graph.bipartite import Graph
 from mgformer.graph.sparse import row_numbers
+from mgformer.models.mgformer.options import MGFormerConfig
 from mgformer.nn.features import FEATURE_MAPS
-from mgformer.nn.initialization import xavier_matrices
+from mgformer.nn.initialization import normal_table, xavier_matrices
 from mgformer.nn.kernel_attention import (
     edge_attention,
     edge_scores,
@@ -40,12 +42,17 @@ CHUNK = 16_384
 class Attention(nn.Module, ABC):
     """Attention A among nodes, without a residual."""
 
-    @abstractmethod
+    def __init__(self, num_nodes: int) -> None:
+        super().__init__()
+        self.num_nodes = num_nodes
+
     def reach(self, wanted: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
         """Return the nodes [k] that the wanted nodes [q] depend on, and the keys [j] among them.
 
         The layer may draw a sample of keys from the generator. Without a generator it uses all.
         """
+        all_nodes = torch.arange(self.num_nodes)
+        return all_nodes, all_nodes
 
     @abstractmethod
     def forward(self, x: Tensor, known: Tensor, keys: Tensor, wanted: Tensor) -> Tensor:
@@ -66,29 +73,14 @@ class DegreeAngles(nn.Module):
         super().__init__()
         distinct, places = np.unique(degrees, return_inverse=True)
         self.places = nn.Buffer(torch.from_numpy(places), persistent=False)  # [N]
-        self.embedding = nn.Parameter(_normal(rng, len(distinct), dim))
-        self.projection = nn.Parameter(_normal(rng, dim) / math.sqrt(dim))
+        self.embedding = normal_table(len(distinct), dim, rng, deviation=1.0)
+        drawn = rng.standard_normal(dim, dtype=np.float32)
+        self.projection = nn.Parameter(torch.from_numpy(drawn) / math.sqrt(dim))
 
     def forward(self, nodes: Tensor) -> Tensor:
         """Return the angles [q] of nodes."""
         z = (self.embedding[self.places[nodes]] @ self.projection).sigmoid()
         return math.pi / 4 * z
-
-
-class Heads(NamedTuple):
-    """Options of attention with queries and keys."""
-
-    channels: int
-    """m; the heads split them evenly."""
-    num_heads: int
-    num_nodes: int
-    start: tuple[int, float] | None
-    """Starting values of W_Q and W_K. (d, scale): diagonal, `scale` from channel d on and zero
-    before; None: Xavier's uniform numbers."""
-    angles: DegreeAngles | None
-    """Angles of the sine mask; None: no mask."""
-    key_sample: int | None = None
-    """Number of keys drawn for a training step; None: all nodes."""
 
 
 class HeadInputs(NamedTuple):
@@ -97,6 +89,8 @@ class HeadInputs(NamedTuple):
     queries: Tensor  # [q, m/H]
     keys: Tensor  # [n, m/H]
     values: Tensor  # [n, m/H]
+    angles: Tensor | None  # [n], of the keys; None without a sine mask
+    query_angles: Tensor | None  # [q]
     key_nodes: Tensor  # [n]
     query_nodes: Tensor  # [q]
 
@@ -104,21 +98,28 @@ class HeadInputs(NamedTuple):
 class QueryKeyAttention(Attention):
     """Attention with queries x W_Q, keys x W_K and values x: Eq. (5)."""
 
-    def __init__(self, heads: Heads, rng: np.random.Generator) -> None:
-        super().__init__()
-        self.num_heads, self.num_nodes = heads.num_heads, heads.num_nodes
-        self.angles, self.key_sample = heads.angles, heads.key_sample
-        if heads.start is None:
-            w_query, w_key = xavier_matrices(2, heads.channels, rng)
+    def __init__(
+        self,
+        config: MGFormerConfig,
+        graph: Graph,
+        angles: DegreeAngles | None,
+        rng: np.random.Generator,
+    ) -> None:
+        super().__init__(graph.num_nodes)
+        channels = config.dim + config.rank
+        self.num_heads, self.key_sample, self.angles = config.num_heads, config.key_sample, angles
+        if config.query_init == "xavier":
+            w_query, w_key = xavier_matrices(2, channels, rng)
         else:
-            first, scale = heads.start
-            w_query = w_key = torch.diag(scale * (torch.arange(heads.channels) >= first).float())
+            # With this scale the factor of a cosine of encodings in the scores is the sharpness.
+            width = channels // self.num_heads
+            scale = math.sqrt(config.sharpness) * width**0.25 / config.encoding_scale
+            w_query = w_key = torch.diag(scale * (torch.arange(channels) >= config.dim).float())
         self.w_query, self.w_key = nn.Parameter(w_query.clone()), nn.Parameter(w_key.clone())
 
     def reach(self, wanted: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
         if self.key_sample is None or generator is None or self.key_sample >= self.num_nodes:
-            all_nodes = torch.arange(self.num_nodes)
-            return all_nodes, all_nodes
+            return super().reach(wanted, generator)
         keys = torch.randint(self.num_nodes, (self.key_sample,), generator=generator).unique()
         return torch.cat([wanted, keys]).unique(), keys
 
@@ -128,7 +129,10 @@ class QueryKeyAttention(Attention):
         queries, keys_ = self.projected(of_queries, of_keys)
         values = of_keys.chunk(self.num_heads, dim=1)
         heads = [
-            self.attend(head, HeadInputs(*inputs, keys, wanted))
+            self.attend(
+                head,
+                HeadInputs(*inputs, self.angles_of(keys), self.angles_of(wanted), keys, wanted),
+            )
             for head, inputs in enumerate(zip(queries, keys_, values, strict=True))
         ]
         return torch.cat(heads, dim=1)
@@ -154,11 +158,8 @@ class ExactAttention(QueryKeyAttention):
     """Softmax attention over all pairs in O(q·N), for small graphs or few sampled keys."""
 
     def attend(self, head: int, inputs: HeadInputs) -> Tensor:
-        angles = self.angles_of(inputs.key_nodes)
-        query_angles = self.angles_of(inputs.query_nodes)
-        return softmax_attention(
-            inputs.queries, inputs.keys, inputs.values, angles, query_angles=query_angles
-        )
+        queries, keys, values, angles, query_angles, *_ = inputs
+        return softmax_attention(queries, keys, values, angles, query_angles=query_angles)
 
 
 class KernelAttention(QueryKeyAttention):
@@ -166,35 +167,25 @@ class KernelAttention(QueryKeyAttention):
 
     def __init__(
         self,
-        heads: Heads,
+        config: MGFormerConfig,
+        graph: Graph,
+        angles: DegreeAngles | None,
         rng: np.random.Generator,
-        *,
-        features: str,
-        num_features: int,
-        edges: sp.csr_array | None,
     ) -> None:
-        """Build the layer.
-
-        Args:
-            heads: Options of the heads.
-            rng: Source of random numbers.
-            features: Name of the feature map φ.
-            num_features: F, features of each head.
-            edges: Adjacency [N, N] that serves as the mask; None: another mask or none.
-        """
-        super().__init__(heads, rng)
-        self.map, self.edges = FEATURE_MAPS[features], edges
-        self.num_features = num_features
+        super().__init__(config, graph, angles, rng)
+        self.map = FEATURE_MAPS[config.features]
+        self.edges = graph.adjacency if config.mask == "adjacency" else None
+        width = (config.dim + config.rank) // self.num_heads
+        drawn = torch.zeros(self.num_heads, config.num_features or width, width)
         # Checkpoints keep the random features, because `draw` may have replaced the first ones.
-        drawn = (heads.num_heads, num_features, heads.channels // heads.num_heads)
-        self.projections = nn.Buffer(torch.zeros(drawn)) if self.map.project else None
+        self.projections = nn.Buffer(drawn) if self.map.project else None
         self.draw(rng)
 
     def draw(self, rng: np.random.Generator) -> None:
         """Draw new random features."""
         if self.map.project is not None and self.projections is not None:
             for projection in self.projections:
-                projection.copy_(self.map.project(self.num_features, projection.shape[1], rng))
+                projection.copy_(self.map.project(len(projection), projection.shape[1], rng))
 
     def reach(self, wanted: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
         if self.edges is not None:
@@ -203,9 +194,7 @@ class KernelAttention(QueryKeyAttention):
         return super().reach(wanted, generator)
 
     def attend(self, head: int, inputs: HeadInputs) -> Tensor:
-        queries, keys, values = inputs.queries, inputs.keys, inputs.values
-        angles = self.angles_of(inputs.key_nodes)
-        query_angles = self.angles_of(inputs.query_nodes)
+        queries, keys, values, angles, query_angles, *_ = inputs
         projection = None if self.projections is None else self.projections[head]
         if self.map.log:
             assert projection is not None
@@ -237,7 +226,3 @@ class KernelAttention(QueryKeyAttention):
 def graph_neighbors(adjacency: sp.csr_array, nodes: Tensor) -> Tensor:
     """Return the neighbors of nodes on the graph, with duplicates."""
     return torch.from_numpy(adjacency[nodes.numpy()].indices).long()
-
-
-def _normal(rng: np.random.Generator, *shape: int) -> Tensor:
-    return torch.from_numpy(rng.standard_normal(shape, dtype=np.float32))

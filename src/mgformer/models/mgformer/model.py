@@ -20,7 +20,6 @@ Shapes: N nodes (users, then items), d channels of tokens, r of encodings, m = d
 F features, K neighbors, R landmarks; q nodes wanted, k nodes known.
 """
 
-import math
 from typing import ClassVar
 
 import numpy as np
@@ -36,7 +35,6 @@ from mgformer.models.mgformer.layers import (
     Attention,
     DegreeAngles,
     ExactAttention,
-    Heads,
     KernelAttention,
 )
 from mgformer.models.mgformer.options import MGFormerConfig
@@ -175,28 +173,14 @@ def _layer(
     angles = None
     if config.mask == "sine":
         angles = DegreeAngles(graph.degrees, config.degree_dim, rng)
-    channels, heads = config.dim + config.rank, config.num_heads
     if config.attention == "neighbors":
-        return NeighborAttention(near, config.num_neighbors, config.sharpness, heads, angles)
+        return NeighborAttention(config, near, angles)
     if config.attention == "landmarks":
-        return LandmarkAttention(
-            near, config.num_landmarks, config.active_landmarks, config.sharpness, rng
-        )
+        return LandmarkAttention(config, near, rng)
     if config.attention == "none":
         return NoAttention(graph.num_nodes)
-    # With this scale the factor of a cosine of encodings in the scores is the sharpness.
-    scale = math.sqrt(config.sharpness) * (channels // heads) ** 0.25 / config.encoding_scale
-    start = (config.dim, scale) if config.query_init == "structure" else None
-    shared = Heads(channels, heads, graph.num_nodes, start, angles, config.key_sample)
-    if config.attention == "softmax":
-        return ExactAttention(shared, rng)
-    return KernelAttention(
-        shared,
-        rng,
-        features=config.features,
-        num_features=config.num_features or channels // heads,
-        edges=graph.adjacency if config.mask == "adjacency" else None,
-    )
+    form = ExactAttention if config.attention == "softmax" else KernelAttention
+    return form(config, graph, angles, rng)
 
 
 def _fixed_layers(config: MGFormerConfig, graph: Graph, layer: Attention) -> FixedLayers | None:

@@ -20,6 +20,7 @@ from mgformer.graph.nearest import nearest_nodes
 from mgformer.graph.sparse import BLOCK_ENTRIES, SparseProduct, block_slices, csr_matmul
 from mgformer.graph.spectral import truncated_svd
 from mgformer.models.mgformer.layers import Attention, DegreeAngles, graph_neighbors
+from mgformer.models.mgformer.options import MGFormerConfig
 from mgformer.progress import phase
 
 KMEANS_ROUNDS = 6
@@ -49,15 +50,11 @@ class NeighborAttention(Attention):
     """Softmax attention over the K nearest nodes by encoding, with cosines as logits."""
 
     def __init__(
-        self,
-        encodings: Tensor,
-        num_neighbors: int,
-        sharpness: float,
-        num_heads: int,
-        angles: DegreeAngles | None,
+        self, config: MGFormerConfig, encodings: Tensor, angles: DegreeAngles | None
     ) -> None:
-        super().__init__()
-        nodes, similarities = nearest_nodes(encodings, num_neighbors)
+        super().__init__(len(encodings))
+        num_heads = config.num_heads
+        nodes, similarities = nearest_nodes(encodings, config.num_neighbors)
         # Nodes without an encoding attend to no one; places that the search left empty count 0.
         far = (encodings.square().sum(1) == 0)[:, None] | ~similarities.isfinite()
         self.neighbors = nn.Buffer(nodes, persistent=False)  # [N, K]
@@ -65,7 +62,7 @@ class NeighborAttention(Attention):
         self.near = nn.Buffer((~far).float(), persistent=False)
         # Each head is sharper than the one before.
         spread = torch.linspace(-0.5, 0.5, num_heads) if num_heads > 1 else torch.zeros(1)
-        self.sharpness = nn.Buffer(sharpness * 4.0**spread, persistent=False)  # [H]
+        self.sharpness = nn.Buffer(config.sharpness * 4.0**spread, persistent=False)  # [H]
         self.angles = angles
 
     def reach(self, wanted: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
@@ -88,9 +85,8 @@ class NeighborAttention(Attention):
     def matrix(self) -> sp.csr_array | None:
         if self.angles is not None or len(self.sharpness) > 1:
             return None
-        num_nodes = len(self.neighbors)
-        weights = self.weights(torch.arange(num_nodes))[:, 0]  # [N, K]
-        return _csr_of_rows(weights, self.neighbors, num_nodes)
+        weights = self.weights(torch.arange(self.num_nodes))[:, 0]  # [N, K]
+        return _csr_of_rows(weights, self.neighbors, self.num_nodes)
 
     def weights(self, wanted: Tensor) -> Tensor:
         """Return the weights [q, H, K] of the neighbors of nodes."""
@@ -108,24 +104,14 @@ class LandmarkAttention(Attention):
     each node averages its nearest landmarks. Rows of κ sum to one.
     """
 
-    def __init__(
-        self,
-        encodings: Tensor,
-        num_landmarks: int,
-        active: int,
-        sharpness: float,
-        rng: np.random.Generator,
-    ) -> None:
-        super().__init__()
-        self.num_nodes = len(encodings)
-        self.features = landmark_features(encodings, num_landmarks, active, sharpness, rng)
+    def __init__(self, config: MGFormerConfig, encodings: Tensor, rng: np.random.Generator) -> None:
+        super().__init__(len(encodings))
+        self.features = landmark_features(
+            encodings, config.num_landmarks, config.active_landmarks, config.sharpness, rng
+        )
         mass = np.maximum(self.features.sum(0), np.finfo(np.float32).tiny)  # [R]
         shares = self.features.multiply(1 / mass[None]).tocsr().astype(np.float32)
         self.summarize = SparseProduct(sp.csr_array(shares.T))  # [R, N]
-
-    def reach(self, wanted: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
-        all_nodes = torch.arange(self.num_nodes)
-        return all_nodes, all_nodes
 
     def forward(self, x: Tensor, known: Tensor, keys: Tensor, wanted: Tensor) -> Tensor:
         means = self.summarize(x)  # [R, m]
@@ -194,10 +180,6 @@ def _spherical_kmeans(
 class NoAttention(Attention):
     """No attention: A = 0."""
 
-    def __init__(self, num_nodes: int) -> None:
-        super().__init__()
-        self.num_nodes = num_nodes
-
     def reach(self, wanted: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
         return wanted, wanted
 
@@ -221,15 +203,10 @@ class GraphAverage(nn.Module):
 
     def forward(self, x: Tensor, known: Tensor, wanted: Tensor) -> Tensor:
         """Return Â x [q, m] of the wanted nodes, from x [k, m] of the known nodes."""
-        edges = self.adjacency[wanted.numpy()]
-        return functional.embedding_bag(
-            torch.searchsorted(known, torch.from_numpy(edges.indices).long()),
-            x,
-            torch.from_numpy(edges.indptr).long(),
-            mode="sum",
-            per_sample_weights=torch.from_numpy(edges.data).to(x.dtype),
-            include_last_offset=True,
-        )
+        rows = self.adjacency[wanted.numpy()]
+        places = np.searchsorted(known.numpy(), rows.indices).astype(np.int32)
+        shape = (len(wanted), len(known))
+        return csr_matmul(sp.csr_array((rows.data, places, rows.indptr), shape=shape), x)
 
 
 class FixedLayers:
