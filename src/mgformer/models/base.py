@@ -9,19 +9,22 @@ module or package; code that several unrelated models share lives in `nn` or `gr
 """
 
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional
 
 from mgformer.data.sampling import Batch
 from mgformer.graph.bipartite import Graph
-from mgformer.models.space import Space
+from mgformer.models.space import Choice, Space, space_of
 from mgformer.ranking.score import Kind
 from mgformer.ranking.scorers import DotScorer, Scorer
+
+EmbeddingDim = Annotated[PositiveInt, Choice((32, 64, 128))]
+"""The type of the option `dim`: tuning tries the same sizes for all models."""
 
 
 class ModelConfig(BaseModel):
@@ -33,16 +36,23 @@ class ModelConfig(BaseModel):
 class Model(ABC):
     """A recommender without gradient training: `scorer` does all the work.
 
-    A subclass defines its options as the nested class `Config`, and declares `config: Config`.
+    A subclass defines its options as the nested class `Config` and declares `config: Config`. An
+    option with a search space is annotated with it: `dim: Annotated[int, Choice((32, 64))] = 64`.
     """
 
     Config: ClassVar[type[ModelConfig]]
-    space: ClassVar[Space]
-    """The values that tuning tries for each option; it leaves other options unchanged."""
+    space: ClassVar[Space] = {}
+    """The values that tuning tries for each option; it leaves other options unchanged. Every class
+    gets them from the annotations of its `Config`."""
     score_kinds: ClassVar[tuple[Kind, ...]] = ()
     """The kinds of score to choose from if the run names none. The best one on validation is used,
     or the first one without validation. Empty if the model has no embeddings."""
     config: ModelConfig
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "Config" in vars(cls) and "space" not in vars(cls):
+            cls.space = space_of(cls.Config)
 
     def __init__(self, config: ModelConfig, graph: Graph, rng: np.random.Generator) -> None:
         """Keep the options, the graph of training pairs, and the source of random numbers."""

@@ -6,7 +6,7 @@ graph models.
 Shapes: N nodes (users, then items), d channels; B pairs, C negatives for each.
 """
 
-from typing import ClassVar
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from mgformer.data.sampling import Batch, UnseenItems
 from mgformer.graph.bipartite import Graph
-from mgformer.models.base import ModelConfig, TrainableModel
-from mgformer.models.space import Choice, Float, Int, Space
+from mgformer.models.base import EmbeddingDim, ModelConfig, TrainableModel
+from mgformer.models.space import Float, Int
 from mgformer.nn.initialization import normal_table
 from mgformer.nn.losses import bpr, l2_of_rows
 from mgformer.ranking.scorers import DotScorer
@@ -28,19 +28,14 @@ class BPRMF(TrainableModel):
     class Config(ModelConfig):
         """Options of BPRMF."""
 
-        dim: PositiveInt = 64
+        dim: EmbeddingDim = 64
         """d, channels of the embeddings."""
-        num_negatives: PositiveInt = 1
+        num_negatives: Annotated[PositiveInt, Int(1, 64, log=True)] = 1
         """Unseen items drawn for each pair. More negatives often help a lot."""
-        l2: NonNegativeFloat = 1e-4
+        l2: Annotated[NonNegativeFloat, Float(1e-6, 1e-2, log=True)] = 1e-4
         """Weight of half the squared norms of the embeddings of a pair."""
 
     config: Config
-    space: ClassVar[Space] = {
-        "dim": Choice((32, 64, 128)),
-        "num_negatives": Int(1, 64, log=True),
-        "l2": Float(1e-6, 1e-2, log=True),
-    }
 
     def __init__(self, config: ModelConfig, graph: Graph, rng: np.random.Generator) -> None:
         super().__init__(config, graph, rng)

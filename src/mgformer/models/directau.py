@@ -7,7 +7,7 @@ SIGIR 2020, arXiv:2002.02126): the mean of X, ÂX, …, Âᴸ X.
 Shapes: N nodes (users, then items), d channels.
 """
 
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from mgformer.data.sampling import Batch
 from mgformer.graph.bipartite import Graph
-from mgformer.models.base import ModelConfig, TrainableModel
-from mgformer.models.space import Choice, Float, Int, Space
+from mgformer.models.base import EmbeddingDim, ModelConfig, TrainableModel
+from mgformer.models.space import Float, Int
 from mgformer.nn.initialization import normal_table
 from mgformer.nn.losses import align_uniform
 from mgformer.nn.propagation import Propagation, places_of
@@ -34,23 +34,18 @@ class DirectAU(TrainableModel):
     class Config(ModelConfig):
         """Options of DirectAU."""
 
-        dim: PositiveInt = 64
+        dim: EmbeddingDim = 64
         """d, channels of the embeddings."""
         encoder: Literal["mf", "lightgcn"] = "lightgcn"
         """mf: a free embedding for every node; lightgcn: embeddings averaged over the graph."""
-        num_layers: PositiveInt = 2
+        num_layers: Annotated[PositiveInt, Int(1, 4, when={"encoder": "lightgcn"})] = 2
         """L, layers of `lightgcn`."""
-        uniformity_weight: NonNegativeFloat = 0.5
+        uniformity_weight: Annotated[NonNegativeFloat, Float(0.1, 10.0, log=True)] = 0.5
         """Weight of uniformity; γ in the paper."""
         uniformity_t: float = Field(2.0, gt=0, le=20)
         """t in exp(−t ‖·‖²)."""
 
     config: Config
-    space: ClassVar[Space] = {
-        "dim": Choice((32, 64, 128)),
-        "num_layers": Int(1, 4, when={"encoder": "lightgcn"}),
-        "uniformity_weight": Float(0.1, 10.0, log=True),
-    }
 
     def __init__(self, config: ModelConfig, graph: Graph, rng: np.random.Generator) -> None:
         super().__init__(config, graph, rng)

@@ -24,7 +24,7 @@ then be shallow. The references point to Sinkhorn's algorithm. We decided the re
 Shapes: N nodes (users, then items), n of one side, d channels, K centroids; q nodes of a batch.
 """
 
-from typing import ClassVar, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -35,7 +35,7 @@ from mgformer.data.sampling import Batch
 from mgformer.graph.bipartite import Graph
 from mgformer.models.base import ModelConfig
 from mgformer.models.lightgcn import LightGCN
-from mgformer.models.space import Float, Int, Space
+from mgformer.models.space import Float, Int
 from mgformer.nn.initialization import xavier_matrices
 from mgformer.nn.kernel_attention import softmax_attention
 
@@ -46,9 +46,9 @@ class GOTNet(LightGCN):
     class Config(LightGCN.Config):
         """Options of GOTNet."""
 
-        num_layers: PositiveInt = 2
+        num_layers: Annotated[PositiveInt, Int(1, 3)] = 2
         """L, layers of propagation."""
-        num_centroids: PositiveInt = 32
+        num_centroids: Annotated[PositiveInt, Int(8, 128, log=True)] = 32
         """K, centroids of users and of items each; at most as many as there are users or items."""
         clustering: Literal["trained", "kmeans"] = "trained"
         """trained: centroids are parameters; kmeans: a step of k-means moves them in each batch."""
@@ -62,11 +62,11 @@ class GOTNet(LightGCN):
         """s, scale of the attention scores. It has no effect with `matrices`, which learn it."""
         matrices: bool = False
         """Whether queries, keys and values are learned maps of nodes and centroids."""
-        attention_weight: NonNegativeFloat = 0.5
+        attention_weight: Annotated[NonNegativeFloat, Float(0.1, 1.0)] = 0.5
         """β, weight of attention to the centroids."""
         combine: Literal["sum", "concat"] = "sum"
         """sum: Z = H + β Ĥ; concat: Z = [H, β Ĥ]."""
-        transport_weight: NonNegativeFloat = 0.01
+        transport_weight: Annotated[NonNegativeFloat, Float(1e-3, 0.1, log=True)] = 0.01
         """λ_c, weight of the distance between nodes and centroids."""
         attract: bool = False
         """Whether that distance moves the nodes too, not only the centroids. It reaches all nodes
@@ -82,13 +82,6 @@ class GOTNet(LightGCN):
             return self
 
     config: Config
-    space: ClassVar[Space] = {
-        **LightGCN.space,
-        "num_layers": Int(1, 3),
-        "num_centroids": Int(8, 128, log=True),
-        "attention_weight": Float(0.1, 1.0),
-        "transport_weight": Float(1e-3, 0.1, log=True),
-    }
 
     def __init__(self, config: ModelConfig, graph: Graph, rng: np.random.Generator) -> None:
         super().__init__(config, graph, rng)

@@ -6,7 +6,7 @@ regularized, as in the authors' code.
 Shapes: N nodes (users, then items), d channels; B pairs, C negatives for each; q nodes of a batch.
 """
 
-from typing import ClassVar, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -15,8 +15,8 @@ from torch import Tensor
 
 from mgformer.data.sampling import Batch, UnseenItems
 from mgformer.graph.bipartite import Graph
-from mgformer.models.base import ModelConfig, TrainableModel
-from mgformer.models.space import Choice, Float, Int, Space
+from mgformer.models.base import EmbeddingDim, ModelConfig, TrainableModel
+from mgformer.models.space import Float, Int
 from mgformer.nn.initialization import normal_table
 from mgformer.nn.losses import bpr, info_nce, l2_of_rows
 from mgformer.nn.propagation import Propagation, places_of
@@ -41,21 +41,16 @@ class LightGCN(TrainableModel):
     class Config(ModelConfig):
         """Options of LightGCN."""
 
-        dim: PositiveInt = 64
+        dim: EmbeddingDim = 64
         """d, channels of the embeddings."""
-        num_layers: PositiveInt = 3
+        num_layers: Annotated[PositiveInt, Int(1, 4)] = 3
         """L, layers of propagation."""
         num_negatives: PositiveInt = 1
         """Unseen items drawn for each pair."""
-        l2: NonNegativeFloat = 1e-4
+        l2: Annotated[NonNegativeFloat, Float(1e-6, 1e-2, log=True)] = 1e-4
         """Weight of half the squared norms of the rows of X of a pair."""
 
     config: Config
-    space: ClassVar[Space] = {
-        "dim": Choice((32, 64, 128)),
-        "num_layers": Int(1, 4),
-        "l2": Float(1e-6, 1e-2, log=True),
-    }
 
     def __init__(self, config: ModelConfig, graph: Graph, rng: np.random.Generator) -> None:
         super().__init__(config, graph, rng)

@@ -9,7 +9,7 @@ Shapes: U users, I items, N = U + I nodes (users, then items), E pairs, d channe
 batch.
 """
 
-from typing import ClassVar, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import scipy.sparse as sp
@@ -23,7 +23,7 @@ from mgformer.graph.bipartite import Graph, inverse_sqrt
 from mgformer.graph.sparse import pattern_of, scaled
 from mgformer.models.base import ModelConfig
 from mgformer.models.lightgcn import LightGCN, Triple, contrast_within
-from mgformer.models.space import Float, Space
+from mgformer.models.space import Float
 from mgformer.nn.losses import info_nce
 from mgformer.nn.propagation import Propagation, mean_of_layers
 
@@ -39,23 +39,17 @@ class SGL(LightGCN):
         view: Literal["edges", "nodes", "walk"] = "edges"
         """What a view leaves out. edges: pairs; nodes: nodes with all their pairs; walk: different
         pairs in each layer."""
-        dropped: float = Field(0.1, ge=0, lt=1)
+        dropped: Annotated[float, Float(0.0, 0.5)] = Field(0.1, ge=0, lt=1)
         """ρ, share of the pairs or nodes that a view leaves out."""
-        contrast_weight: NonNegativeFloat = 0.1
+        contrast_weight: Annotated[NonNegativeFloat, Float(5e-3, 1.0, log=True)] = 0.1
         """λ₁, weight of the contrastive term."""
-        temperature: PositiveFloat = 0.2
+        temperature: Annotated[PositiveFloat, Float(0.1, 1.0, log=True)] = 0.2
         """τ of the contrastive term."""
         candidates: Literal["all", "batch"] = "all"
         """Nodes that each node is compared with. all: all users or items, as in the authors' code;
         batch: those of the batch, as in SELFRec, which is cheaper on large graphs."""
 
     config: Config
-    space: ClassVar[Space] = {
-        **LightGCN.space,
-        "dropped": Float(0.0, 0.5),
-        "contrast_weight": Float(5e-3, 1.0, log=True),
-        "temperature": Float(0.1, 1.0, log=True),
-    }
 
     def __init__(self, config: ModelConfig, graph: Graph, rng: np.random.Generator) -> None:
         super().__init__(config, graph, rng)

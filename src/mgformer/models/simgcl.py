@@ -9,7 +9,7 @@ that of LightGCN, on rows of X.
 Shapes: N nodes (users, then items), d channels; q nodes of a batch.
 """
 
-from typing import ClassVar, Literal
+from typing import Annotated, Literal
 
 import torch
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from mgformer.data.sampling import Batch
 from mgformer.models.lightgcn import LightGCN, contrast_within
-from mgformer.models.space import Float, Space
+from mgformer.models.space import Float
 
 
 class SimGCL(LightGCN):
@@ -31,11 +31,11 @@ class SimGCL(LightGCN):
 
         passes: Literal["three", "one"] = "three"
         """Passes over the graph in each step. three: SimGCL; one: XSimGCL."""
-        noise: NonNegativeFloat = 0.1
+        noise: Annotated[NonNegativeFloat, Float(0.01, 0.5, log=True)] = 0.1
         """ε, length of the shift of an embedding; 0.2 is usual with one pass."""
-        contrast_weight: NonNegativeFloat = 0.5
+        contrast_weight: Annotated[NonNegativeFloat, Float(0.01, 2.0, log=True)] = 0.5
         """λ, weight of the contrastive term; 0.2 is usual with one pass."""
-        temperature: PositiveFloat = 0.2
+        temperature: Annotated[PositiveFloat, Float(0.05, 0.5, log=True)] = 0.2
         """τ of the contrastive term; 0.15 is usual with one pass."""
         contrast_layer: PositiveInt = 1
         """l*, the layer that is contrasted with the mean of all layers, with one pass."""
@@ -50,12 +50,6 @@ class SimGCL(LightGCN):
             return self
 
     config: Config
-    space: ClassVar[Space] = {
-        **LightGCN.space,
-        "noise": Float(0.01, 0.5, log=True),
-        "contrast_weight": Float(0.01, 2.0, log=True),
-        "temperature": Float(0.05, 0.5, log=True),
-    }
 
     def encode(self, nodes: Tensor | None = None) -> Tensor:
         return torch.stack(self.layers(nodes)).mean(0)

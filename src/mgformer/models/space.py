@@ -1,12 +1,15 @@
 """The search space of tuning: which values to try for which option of a model.
 
-Each model declares its space beside its config. Options that turn a model into another one (its
-attention, encoder or views) are not part of the space: the run names them.
+An option names its values in its annotation: `l2: Annotated[float, Float(1e-6, 1e-2, log=True)]`.
+Options without such an annotation are not tuned, for example those that turn a model into another
+one (its attention, encoder or views): the run names them.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from pydantic import BaseModel
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +57,16 @@ class Choice(_Conditional):
 Dimension = Float | Int | Choice
 Space = Mapping[str, Dimension]
 """Maps the name of an option to the values that tuning may try."""
+
+
+def space_of(config: type[BaseModel]) -> Space:
+    """Return the search space that the annotations of a config declare."""
+    return {
+        name: dimension
+        for name, option in config.model_fields.items()
+        for dimension in option.metadata
+        if isinstance(dimension, Dimension)
+    }
 
 
 def searched(space: Space, options: Mapping[str, Any]) -> dict[str, Dimension]:

@@ -24,7 +24,7 @@ Shapes: U users, I items, N nodes (users, then items), E pairs in all, d channel
 batch, C items drawn for each, K neighbors of an item.
 """
 
-from typing import ClassVar
+from typing import Annotated
 
 import numpy as np
 import scipy.sparse as sp
@@ -37,8 +37,8 @@ from torch.nn import functional
 from mgformer.data.sampling import Batch
 from mgformer.graph.bipartite import Graph
 from mgformer.graph.sparse import BLOCK_ENTRIES, row_numbers, top_of_product
-from mgformer.models.base import ModelConfig, TrainableModel
-from mgformer.models.space import Choice, Float, Int, Space
+from mgformer.models.base import EmbeddingDim, ModelConfig, TrainableModel
+from mgformer.models.space import Float, Int
 from mgformer.nn.initialization import normal_table
 from mgformer.ranking.scorers import DotScorer
 
@@ -56,14 +56,14 @@ class UltraGCN(TrainableModel):
     class Config(ModelConfig):
         """Options of UltraGCN; the defaults are close to the authors' for Yelp2018."""
 
-        dim: PositiveInt = 64
+        dim: EmbeddingDim = 64
         """d, channels of the embeddings."""
         spread: PositiveFloat = 0.1
         """Standard deviation of the embeddings before training. With the authors' 1e-4, training
         learns little but popularity for some hundred steps, and may stop early there."""
-        num_negatives: PositiveInt = 800
+        num_negatives: Annotated[PositiveInt, Int(200, 1500, log=True)] = 800
         """C, items drawn for each pair from all items, seen ones included."""
-        negative_weight: NonNegativeFloat | None = None
+        negative_weight: Annotated[NonNegativeFloat | None, Float(1.0, 1000.0, log=True)] = None
         """w₋, weight of the mean over the drawn items. The default is 0.3 U I / E, close to the
         authors' 300 on Yelp2018 and smaller on denser data."""
         w1: NonNegativeFloat = 1e-8
@@ -76,19 +76,12 @@ class UltraGCN(TrainableModel):
         """w₄, factor of β in the weight of a drawn item."""
         num_neighbors: PositiveInt = 10
         """K, similar items that the users of an item should also score high."""
-        neighbor_weight: NonNegativeFloat = 5e-4
+        neighbor_weight: Annotated[NonNegativeFloat, Float(1e-4, 3.0, log=True)] = 5e-4
         """λ, weight of these similar items."""
-        l2: NonNegativeFloat = 1e-7
+        l2: Annotated[NonNegativeFloat, Float(1e-9, 1e-5, log=True)] = 1e-7
         """Weight of half the squared norm of all embeddings; the authors' γ divided by B."""
 
     config: Config
-    space: ClassVar[Space] = {
-        "dim": Choice((32, 64, 128)),
-        "num_negatives": Int(200, 1500, log=True),
-        "negative_weight": Float(1.0, 1000.0, log=True),
-        "neighbor_weight": Float(1e-4, 3.0, log=True),
-        "l2": Float(1e-9, 1e-5, log=True),
-    }
 
     def __init__(self, config: ModelConfig, graph: Graph, rng: np.random.Generator) -> None:
         super().__init__(config, graph, rng)

@@ -17,7 +17,7 @@ position layers counts in Z.
 Shapes: N nodes (users, then items), d channels, H heads, A anchors, E edges; B pairs.
 """
 
-from typing import Annotated, ClassVar, NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import torch
@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from mgformer.data.sampling import Batch, UnseenItems
 from mgformer.graph.bipartite import Graph
 from mgformer.graph.sparse import SparseProduct, pattern_of
-from mgformer.models.base import ModelConfig, TrainableModel
+from mgformer.models.base import EmbeddingDim, ModelConfig, TrainableModel
 from mgformer.models.gformer.edge_attention import EdgeAttention, EdgePattern
 from mgformer.models.gformer.positions import (
     anchor_encoding,
@@ -43,7 +43,7 @@ from mgformer.models.gformer.sampled_edges import (
     with_random_edges,
     with_rebuilt_edges,
 )
-from mgformer.models.space import Choice, Float, Int, Space
+from mgformer.models.space import Float, Int
 from mgformer.nn.initialization import normal_table
 from mgformer.nn.losses import bpr, mean_log_sum_exp
 from mgformer.nn.propagation import Propagation
@@ -91,9 +91,9 @@ class GFormer(TrainableModel):
         train.weight_decay = 2 reg for the same gradients.
         """
 
-        dim: PositiveInt = 64
+        dim: EmbeddingDim = 64
         """d, channels of the embeddings; 32 in the authors' code."""
-        num_layers: PositiveInt = 2
+        num_layers: Annotated[PositiveInt, Int(1, 3)] = 2
         """L, layers of propagation; 3 in the paper's run on Yelp."""
         num_heads: PositiveInt = 4
         """H, heads of the graph transformer; they split the channels evenly."""
@@ -118,11 +118,11 @@ class GFormer(TrainableModel):
         """Share of the edges in each of the two views, rationale and complement."""
         view_attention: NonNegativeFloat = 0.1
         """Weight of attention in the two views."""
-        uniformity_weight: NonNegativeFloat = 1.0
+        uniformity_weight: Annotated[NonNegativeFloat, Float(0.1, 5.0, log=True)] = 1.0
         """Weight of the terms that push users apart and items apart; `ssl` in the authors' code."""
         independence_weight: NonNegativeFloat = 1e-3
         """Weight of the term that pushes the two views apart; `ctra` in the authors' code."""
-        rationale_weight: NonNegativeFloat = 1.0
+        rationale_weight: Annotated[NonNegativeFloat, Float(1e-6, 1.0, log=True)] = 1.0
         """Weight of ranking by the rationale; `b2` in the authors' code, 1e-6 on LastFM."""
 
         @model_validator(mode="after")
@@ -134,12 +134,6 @@ class GFormer(TrainableModel):
             return self
 
     config: Config
-    space: ClassVar[Space] = {
-        "dim": Choice((32, 64, 128)),
-        "num_layers": Int(1, 3),
-        "uniformity_weight": Float(0.1, 5.0, log=True),
-        "rationale_weight": Float(1e-6, 1.0, log=True),
-    }
 
     def __init__(self, config: ModelConfig, graph: Graph, rng: np.random.Generator) -> None:
         super().__init__(config, graph, rng)

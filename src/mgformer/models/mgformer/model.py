@@ -46,7 +46,6 @@ from mgformer.models.mgformer.structural import (
     NoAttention,
     structural_encodings,
 )
-from mgformer.models.space import Choice, Float, Int, Space
 from mgformer.nn.initialization import normal_table
 from mgformer.nn.losses import align_uniform
 from mgformer.ranking.score import Kind
@@ -62,16 +61,6 @@ class MGFormer(TrainableModel):
         """Options of MGFormer; `options.py` describes them."""
 
     config: Config
-    space: ClassVar[Space] = {
-        "dim": Choice((32, 64, 128)),
-        "rank": Choice((32, 64, 128, 256)),
-        "encoding_scale": Float(0.05, 1.0, log=True),
-        "num_neighbors": Int(8, 64, log=True, when={"attention": "neighbors"}),
-        "active_landmarks": Int(2, 32, log=True, when={"attention": "landmarks"}),
-        "sharpness": Float(2.0, 30.0, log=True),
-        "attention_weight": Float(0.1, 2.0, log=True, when={"residual": "shaped"}),
-        "uniformity_weight": Float(0.1, 10.0, log=True),
-    }
 
     def __init__(self, config: ModelConfig, graph: Graph, rng: np.random.Generator) -> None:
         super().__init__(config, graph, rng)

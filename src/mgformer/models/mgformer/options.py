@@ -10,7 +10,7 @@ A layer lets every node attend to others. Attention has one of these forms:
     none        no attention, as a reference for the others
 """
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import (
     Field,
@@ -21,21 +21,22 @@ from pydantic import (
     model_validator,
 )
 
-from mgformer.models.base import ModelConfig
+from mgformer.models.base import EmbeddingDim, ModelConfig
+from mgformer.models.space import Choice, Float, Int
 from mgformer.nn.features import FEATURE_MAPS
 
 
 class MGFormerConfig(ModelConfig):
     """Options of MGFormer."""
 
-    dim: PositiveInt = 128
+    dim: EmbeddingDim = 128
     """d, channels of the tokens."""
-    rank: NonNegativeInt = 128
+    rank: Annotated[NonNegativeInt, Choice((32, 64, 128, 256))] = 128
     """r, channels of the structural encodings. The paper has r = d. 0: no encodings."""
     normalized: bool = True
     """Whether encodings come from D_u^(-1/2) R D_i^(-1/2) and have unit length. With false they
     come from R and keep their length, as in the paper."""
-    encoding_scale: PositiveFloat = 0.2
+    encoding_scale: Annotated[PositiveFloat, Float(0.05, 1.0, log=True)] = 0.2
     """Factor of the encodings in x; 1 in the paper."""
     attention: Literal["kernel", "landmarks", "neighbors", "softmax", "none"] = "neighbors"
     """Form of attention. kernel: that of the paper; landmarks: kernel attention through centers
@@ -44,9 +45,26 @@ class MGFormerConfig(ModelConfig):
     """Number of layers; each attends to the output of the one before."""
     num_heads: PositiveInt = 1
     """H, heads of attention; they split the channels evenly."""
+    num_neighbors: Annotated[PositiveInt, Int(8, 64, log=True, when={"attention": "neighbors"})] = (
+        32
+    )
+    """K, nodes that each node attends to, with attention = neighbors."""
+    neighbor_rank: PositiveInt | None = None
+    """Rank of the encodings that define neighbors and landmarks. The default is `rank`."""
+    num_landmarks: PositiveInt = 4096
+    """R, number of landmarks, with attention = landmarks."""
+    active_landmarks: Annotated[
+        PositiveInt, Int(2, 32, log=True, when={"attention": "landmarks"})
+    ] = 8
+    """Nearest landmarks that describe a node, with attention = landmarks."""
+    sharpness: Annotated[PositiveFloat, Float(2.0, 30.0, log=True)] = 10.0
+    """Factor of the cosine of two encodings in the attention scores. With `kernel` and
+    `softmax` it is a starting value."""
     residual: Literal["none", "shaped"] = "shaped"
     """none: h = A x, as in the paper; shaped: h = x + attention_weight (A x − C x)."""
-    attention_weight: NonNegativeFloat = 1.0
+    attention_weight: Annotated[
+        NonNegativeFloat, Float(0.1, 2.0, log=True, when={"residual": "shaped"})
+    ] = 1.0
     """Weight of attention, with residual = shaped."""
     centered: bool = False
     """Whether to subtract C x, the mean of the values of all keys, from attention, with
@@ -59,17 +77,6 @@ class MGFormerConfig(ModelConfig):
     paper; adjacency: neighbors on the graph only, with attention = kernel."""
     degree_dim: NonNegativeInt = 16
     """Channels of the embedding of a degree, from which the sine mask computes z."""
-    sharpness: PositiveFloat = 10.0
-    """Factor of the cosine of two encodings in the attention scores. With `kernel` and
-    `softmax` it is a starting value."""
-    num_neighbors: PositiveInt = 32
-    """K, nodes that each node attends to, with attention = neighbors."""
-    neighbor_rank: PositiveInt | None = None
-    """Rank of the encodings that define neighbors and landmarks. The default is `rank`."""
-    num_landmarks: PositiveInt = 4096
-    """R, number of landmarks, with attention = landmarks."""
-    active_landmarks: PositiveInt = 8
-    """Nearest landmarks that describe a node, with attention = landmarks."""
     features: Literal["simplex", "orthogonal", "iid", "fourier", "elu", "relu", "focused"] = (
         "simplex"
     )
@@ -84,7 +91,7 @@ class MGFormerConfig(ModelConfig):
     key_sample: PositiveInt | None = None
     """Number of keys drawn for each training step, with `kernel` and `softmax`. The default is
     all nodes, which are always the keys after training."""
-    uniformity_weight: NonNegativeFloat = 1.0
+    uniformity_weight: Annotated[NonNegativeFloat, Float(0.1, 10.0, log=True)] = 1.0
     """λ, weight of uniformity in the loss."""
     uniformity_t: float = Field(2.0, gt=0, le=20)
     """t in exp(−t ‖·‖²); 1 in the paper, 2 in DirectAU's code."""

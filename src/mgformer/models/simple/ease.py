@@ -8,7 +8,7 @@ Shapes: U users, I items; R is [U, I], B is [I, I] and dense: 4 I² bytes.
 
 import os
 from pathlib import Path
-from typing import ClassVar
+from typing import Annotated
 
 import numpy as np
 import scipy.sparse as sp
@@ -20,7 +20,7 @@ from torch import Tensor
 from mgformer.errors import ConfigError
 from mgformer.graph.sparse import BLOCK_ENTRIES, block_slices, csr_matmul, product_blocks
 from mgformer.models.base import Model, ModelConfig
-from mgformer.models.space import Float, Space
+from mgformer.models.space import Float
 from mgformer.progress import phase
 from mgformer.ranking.scorers import HistoryScorer
 
@@ -31,11 +31,10 @@ class EASE(Model):
     class Config(ModelConfig):
         """Options of EASE."""
 
-        l2: PositiveFloat = 250.0
+        l2: Annotated[PositiveFloat, Float(1.0, 1e4, log=True)] = 250.0
         """λ, weight of the squared norm of B. Larger data need larger values."""
 
     config: Config
-    space: ClassVar[Space] = {"l2": Float(1.0, 1e4, log=True)}
 
     def scorer(self) -> HistoryScorer:
         through_users = self.graph.num_users < self.graph.num_items

@@ -7,7 +7,7 @@ there; here their D^(±1/2) is 0.
 Shapes: U users, I items, F factors; R and its normalized form R̃ are [U, I], V is [I, F].
 """
 
-from typing import ClassVar
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from pydantic import NonNegativeFloat, PositiveInt
 from mgformer.graph.bipartite import inverse_sqrt
 from mgformer.graph.spectral import feasible_rank, truncated_svd
 from mgformer.models.base import Model, ModelConfig
-from mgformer.models.space import Float, Int, Space
+from mgformer.models.space import Float, Int
 from mgformer.ranking.scorers import HistoryScorer
 
 
@@ -26,13 +26,12 @@ class GFCF(Model):
     class Config(ModelConfig):
         """Options of GF-CF."""
 
-        rank: PositiveInt = 256
+        rank: Annotated[PositiveInt, Int(16, 512, log=True)] = 256
         """Number of singular vectors of the low-pass filter; at most min(users, items) are used."""
-        alpha: NonNegativeFloat = 0.3
+        alpha: Annotated[NonNegativeFloat, Float(0.0, 1.0)] = 0.3
         """Weight of the low-pass filter. With 0 only the linear filter is used."""
 
     config: Config
-    space: ClassVar[Space] = {"rank": Int(16, 512, log=True), "alpha": Float(0.0, 1.0)}
 
     def scorer(self) -> HistoryScorer:
         histories, normalized = self.graph.interactions, self.graph.normalized

@@ -15,7 +15,7 @@ Shapes: U users, I items, D channels; w is [U, D], h is [I, D].
 """
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -25,7 +25,7 @@ from pydantic import PositiveFloat, PositiveInt
 
 from mgformer.errors import ConfigError
 from mgformer.models.base import Model, ModelConfig
-from mgformer.models.space import Float, Int, Space
+from mgformer.models.space import Float, Int
 from mgformer.progress import phase
 from mgformer.ranking.score import Kind
 from mgformer.ranking.scorers import DotScorer
@@ -39,21 +39,16 @@ class IALS(Model):
     class Config(ModelConfig):
         """Options of iALS."""
 
-        rank: PositiveInt = 64
+        rank: Annotated[PositiveInt, Int(16, 512, log=True)] = 64
         """D, channels of the factors. More channels usually help."""
-        unobserved_weight: PositiveFloat = 0.1
+        unobserved_weight: Annotated[PositiveFloat, Float(1e-3, 1.0, log=True)] = 0.1
         """α₀, weight of every pair, seen or unseen."""
-        l2: PositiveFloat = 0.003
+        l2: Annotated[PositiveFloat, Float(1e-4, 0.1, log=True)] = 0.003
         """λ, weight of the squared norms. It is scaled by the total weight of each row."""
         num_iterations: PositiveInt = 16
         """Times to solve for users and then items; users are solved once more at the end."""
 
     config: Config
-    space: ClassVar[Space] = {
-        "rank": Int(16, 512, log=True),
-        "unobserved_weight": Float(1e-3, 1.0, log=True),
-        "l2": Float(1e-4, 0.1, log=True),
-    }
 
     def scorer(self) -> DotScorer:
         try:

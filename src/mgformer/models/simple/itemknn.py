@@ -7,7 +7,7 @@ is a document and its users are the words, so that users with many items count l
 Shapes: U users, I items; R is [U, I], W is [I, I] and row j says what item j recommends.
 """
 
-from typing import ClassVar, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import scipy.sparse as sp
@@ -17,7 +17,7 @@ from pydantic import NonNegativeFloat, PositiveInt
 from mgformer.graph.bipartite import Graph
 from mgformer.graph.sparse import top_of_product
 from mgformer.models.base import Model, ModelConfig
-from mgformer.models.space import Choice, Float, Int, Space
+from mgformer.models.space import Choice, Float, Int
 from mgformer.ranking.scorers import HistoryScorer
 
 SATURATION, LENGTH_WEIGHT = 1.2, 0.75  # k₁ and b of BM25
@@ -29,19 +29,16 @@ class ItemKNN(Model):
     class Config(ModelConfig):
         """Options of ItemKNN."""
 
-        num_neighbors: PositiveInt = 100
+        num_neighbors: Annotated[PositiveInt, Int(5, 1000, log=True)] = 100
         """K, nearest neighbors kept for each item."""
-        shrink: NonNegativeFloat = 10.0
+        shrink: Annotated[NonNegativeFloat, Float(0.1, 1000.0, log=True)] = 10.0
         """h; larger values lower the similarities of items with few users."""
-        weighting: Literal["none", "tfidf", "bm25"] = "none"
+        weighting: Annotated[
+            Literal["none", "tfidf", "bm25"], Choice(("none", "tfidf", "bm25"))
+        ] = "none"
         """Weights of the entries of R before items are compared."""
 
     config: Config
-    space: ClassVar[Space] = {
-        "num_neighbors": Int(5, 1000, log=True),
-        "shrink": Float(0.1, 1000.0, log=True),
-        "weighting": Choice(("none", "tfidf", "bm25")),
-    }
 
     def scorer(self) -> HistoryScorer:
         items = _item_rows(self.graph, self.config.weighting)

@@ -3,12 +3,9 @@
 Every other recommender should do better than this one.
 """
 
-from typing import ClassVar
-
 import torch
 
 from mgformer.models.base import Model, ModelConfig
-from mgformer.models.space import Space
 from mgformer.ranking.scorers import DotScorer
 
 
@@ -17,8 +14,6 @@ class Popularity(Model):
 
     class Config(ModelConfig):
         """Popularity has no options."""
-
-    space: ClassVar[Space] = {}
 
     def scorer(self) -> DotScorer:
         counts = torch.from_numpy(self.graph.item_degrees).float()

@@ -5,13 +5,13 @@ It scores unseen items by the best low-rank approximation of the interaction mat
 Shapes: U users, I items, F factors; R is [U, I], V is [I, F].
 """
 
-from typing import ClassVar
+from typing import Annotated
 
 from pydantic import PositiveInt
 
 from mgformer.graph.spectral import feasible_rank, truncated_svd
 from mgformer.models.base import Model, ModelConfig
-from mgformer.models.space import Choice, Int, Space
+from mgformer.models.space import Choice, Int
 from mgformer.ranking.scorers import HistoryScorer
 
 
@@ -21,16 +21,12 @@ class PureSVD(Model):
     class Config(ModelConfig):
         """Options of PureSVD."""
 
-        rank: PositiveInt = 64
+        rank: Annotated[PositiveInt, Int(4, 512, log=True)] = 64
         """Number of singular vectors; at most min(users, items) are used."""
-        normalized: bool = False
+        normalized: Annotated[bool, Choice((False, True))] = False
         """Take the singular vectors of D_u^(-1/2) R D_i^(-1/2) instead of those of R."""
 
     config: Config
-    space: ClassVar[Space] = {
-        "rank": Int(4, 512, log=True),
-        "normalized": Choice((False, True)),
-    }
 
     def scorer(self) -> HistoryScorer:
         matrix = self.graph.normalized if self.config.normalized else self.graph.interactions

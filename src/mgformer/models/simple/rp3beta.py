@@ -8,7 +8,7 @@ then each column keeps its K largest entries.
 Shapes: U users, I items; R is [U, I], W is [I, I] and row i says what item i recommends.
 """
 
-from typing import ClassVar
+from typing import Annotated
 
 import numpy as np
 import scipy.sparse as sp
@@ -17,7 +17,7 @@ from pydantic import NonNegativeFloat, PositiveInt
 
 from mgformer.graph.sparse import scaled, top_of_product, top_per_row
 from mgformer.models.base import Model, ModelConfig
-from mgformer.models.space import Float, Int, Space
+from mgformer.models.space import Float, Int
 from mgformer.ranking.scorers import HistoryScorer
 
 
@@ -27,19 +27,14 @@ class RP3Beta(Model):
     class Config(ModelConfig):
         """Options of RP3β."""
 
-        num_neighbors: PositiveInt = 300
+        num_neighbors: Annotated[PositiveInt, Int(5, 1000, log=True)] = 300
         """K, entries kept in each row and then in each column."""
-        alpha: NonNegativeFloat = 0.7
+        alpha: Annotated[NonNegativeFloat, Float(0.0, 2.0)] = 0.7
         """Exponent of the transition probabilities; 1 is the plain random walk."""
-        beta: NonNegativeFloat = 0.4
+        beta: Annotated[NonNegativeFloat, Float(0.0, 2.0)] = 0.4
         """Penalty on popular items; 0 gives the method P3α."""
 
     config: Config
-    space: ClassVar[Space] = {
-        "num_neighbors": Int(5, 1000, log=True),
-        "alpha": Float(0.0, 2.0),
-        "beta": Float(0.0, 2.0),
-    }
 
     def scorer(self) -> HistoryScorer:
         config, r = self.config, self.graph.interactions
