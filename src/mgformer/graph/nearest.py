@@ -35,13 +35,9 @@ def nearest_nodes(
     exact_nodes: int = EXACT_NODES,
     block_entries: int = BLOCK_ENTRIES,
 ) -> Neighbors:
-    """Return the k other nodes with the largest inner product for each node.
+    """Return the k other nodes with the largest inner product for each node of [N, r].
 
-    Args:
-        encodings: [N, r].
-        k: Neighbors of each node; at most N - 1 are found.
-        exact_nodes: Largest number of nodes for which all pairs are compared.
-        block_entries: Pairs compared at a time.
+    Up to `exact_nodes` nodes all pairs are compared, `block_entries` of them at a time.
     """
     num_nodes = len(encodings)
     k = min(k, num_nodes - 1)

@@ -108,15 +108,10 @@ def top_of_product(
     diagonal: bool = False,
     block_entries: int = BLOCK_ENTRIES,
 ) -> sp.csr_array:
-    """Return the k largest positive entries of each row of left @ right.
+    """Return the k largest positive entries of each row of left @ right [M, M].
 
-    Args:
-        left: [M, N].
-        right: [N, M].
-        k: Entries kept in each row.
-        weigh: Changes the entries of the product before the largest are chosen.
-        diagonal: Whether entries on the diagonal may be among them.
-        block_entries: Entries of the product that are computed at a time.
+    `weigh` changes the entries of the product before the largest are chosen. Without `diagonal`,
+    entries on the diagonal count as zero.
     """
     kept = []
     for rows, block in product_blocks(left, right, "item neighbors", block_entries):

@@ -33,6 +33,12 @@ class ModelConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
 
+def heads_must_divide(name: str, channels: int, num_heads: int) -> None:
+    """Raise an error unless the heads can split the channels of the option `name` evenly."""
+    if channels % num_heads:
+        raise ValueError(f"num_heads: got {num_heads}, expected a divisor of {name} = {channels}")
+
+
 class Model(ABC):
     """A recommender without gradient training: `scorer` does all the work.
 

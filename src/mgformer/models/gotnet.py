@@ -33,7 +33,7 @@ from torch import Tensor, nn
 
 from mgformer.data.sampling import Batch
 from mgformer.graph.bipartite import Graph
-from mgformer.models.base import ModelConfig
+from mgformer.models.base import ModelConfig, heads_must_divide
 from mgformer.models.lightgcn import LightGCN
 from mgformer.models.space import Float, Int
 from mgformer.nn.initialization import xavier_matrices
@@ -75,10 +75,7 @@ class GOTNet(LightGCN):
 
         @model_validator(mode="after")
         def _heads_divide_channels(self) -> "GOTNet.Config":
-            if self.dim % self.num_heads:
-                raise ValueError(
-                    f"num_heads: got {self.num_heads}, expected a divisor of dim = {self.dim}"
-                )
+            heads_must_divide("dim", self.dim, self.num_heads)
             return self
 
     config: Config
@@ -188,11 +185,6 @@ def transport_plan(cost: Tensor, epsilon: float, num_rounds: int) -> Tensor:
     round sets the potentials f of the rows, then g of the columns. Once f is set, the plan is
     softmax((g - cost) / ε) / n; so a round is one softmax and one sum, and f is never computed.
     Columns are exact after any round, rows in the limit.
-
-    Args:
-        cost: [n, K].
-        epsilon: Weight of the entropy, in units of the cost.
-        num_rounds: Rounds, at least one.
     """
     num_points, num_centroids = cost.shape
     logits = cost / -epsilon

@@ -63,10 +63,7 @@ class SimGCL(LightGCN):
     ) -> list[Tensor]:
         """Return layers 1 to L of all nodes [N, d], or their rows [q, d] for nodes.
 
-        Args:
-            nodes: Nodes to compute; None: all.
-            first: ÂX [N, d], if it is known already.
-            generator: Source of the shifts; None: no shifts.
+        `first` is ÂX [N, d] if it is known already. Without a generator there are no shifts.
         """
         x: Tensor = self.embeddings
         found = []

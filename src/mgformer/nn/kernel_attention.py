@@ -85,12 +85,8 @@ def edge_attention(
 ) -> Tensor:
     """Return attention [num_nodes, D] of each node over its neighbors: Eq. (8) with M = A.
 
-    Args:
-        scores: Logarithms of the weights of the edges [E].
-        rows: The node of each edge that attends [E], ascending.
-        columns: The node of each edge that it attends to [E].
-        values: [n, D].
-        num_nodes: Rows of the result; nodes without an edge get zeros.
+    Edges [E] lead from ascending `rows` to `columns`, the nodes of the values [n, D]. `scores` are
+    the logarithms of their weights. Nodes without an edge get zeros.
     """
     peaks = scores.new_zeros(num_nodes)
     peaks = peaks.scatter_reduce(0, rows, scores.detach(), "amax", include_self=False)

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from mgformer.data.sampling import Batch, UnseenItems
 from mgformer.graph.bipartite import Graph
 from mgformer.graph.sparse import SparseProduct, pattern_of
-from mgformer.models.base import EmbeddingDim, ModelConfig, TrainableModel
+from mgformer.models.base import EmbeddingDim, ModelConfig, TrainableModel, heads_must_divide
 from mgformer.models.gformer.edge_attention import EdgeAttention, EdgePattern
 from mgformer.models.gformer.positions import (
     anchor_encoding,
@@ -127,10 +127,7 @@ class GFormer(TrainableModel):
 
         @model_validator(mode="after")
         def _heads_divide_channels(self) -> "GFormer.Config":
-            if self.dim % self.num_heads:
-                raise ValueError(
-                    f"num_heads: got {self.num_heads}, expected a divisor of dim = {self.dim}"
-                )
+            heads_must_divide("dim", self.dim, self.num_heads)
             return self
 
     config: Config

@@ -19,11 +19,8 @@ from mgformer.graph.sparse import csr_matmul
 def closeness(adjacency: sp.csr_array, anchors: Tensor) -> Tensor:
     """Return 1 / (distance + 1) of nodes to anchors [N, A], or 0 if there is no path.
 
-    One breadth-first search serves all anchors: a step along the edges is one matrix product.
-
-    Args:
-        adjacency: Symmetric [N, N] with positive entries; their values do not matter.
-        anchors: Node numbers [A].
+    `adjacency` [N, N] is symmetric, `anchors` [A] are nodes. One breadth-first search serves all
+    anchors: a step along the edges is one matrix product.
     """
     reached = torch.zeros(adjacency.shape[0], len(anchors), dtype=torch.bool)
     reached[anchors, torch.arange(len(anchors))] = True

@@ -68,14 +68,9 @@ def with_rebuilt_edges(
 ) -> sp.csr_array:
     """Return the kept edges, all loops, and random edges between ends of dropped edges.
 
-    Ends are drawn from a pool: those of all dropped edges, and of some kept edges and loops.
-
-    Args:
-        pattern: [N, N].
-        mask: The kept edges [E].
-        pool_share: Kept edges and loops in the pool, per dropped edge.
-        share: Random edges, per edge of the pattern; the reverse of each is added too.
-        generator: Source of random numbers.
+    `mask` [E] says which edges are kept. There are `share` random edges per edge of the pattern, and
+    the reverse of each is added too. Their ends are drawn from a pool: those of all dropped edges,
+    and of `pool_share` kept edges and loops per dropped edge.
     """
     num_nodes = pattern.shape[0]
     keep = mask.numpy()

@@ -1,14 +1,4 @@
-"""The options of MGFormer.
-
-A layer lets every node attend to others. Attention has one of these forms:
-
-    kernel      that of the paper: random features and the sine mask, at linear cost
-    landmarks   kernel attention with sharp features: how close a node is to the nearest of
-                thousands of centers of the encodings; all pairs, at linear cost
-    neighbors   softmax attention over the nearest nodes by encoding; linear cost, sharpest
-    softmax     exact attention over all pairs, for small graphs
-    none        no attention, as a reference for the others
-"""
+"""The options of MGFormer, and which of them go together."""
 
 from typing import Annotated, Literal
 
@@ -21,7 +11,7 @@ from pydantic import (
     model_validator,
 )
 
-from mgformer.models.base import EmbeddingDim, ModelConfig
+from mgformer.models.base import EmbeddingDim, ModelConfig, heads_must_divide
 from mgformer.models.space import Choice, Float, Int
 from mgformer.nn.features import FEATURE_MAPS
 
@@ -39,8 +29,9 @@ class MGFormerConfig(ModelConfig):
     encoding_scale: Annotated[PositiveFloat, Float(0.05, 1.0, log=True)] = 0.2
     """Factor of the encodings in x; 1 in the paper."""
     attention: Literal["kernel", "landmarks", "neighbors", "softmax", "none"] = "neighbors"
-    """Form of attention. kernel: that of the paper; landmarks: kernel attention through centers
-    of the encodings; neighbors: the nearest nodes by encoding; softmax: all pairs; none."""
+    """Form of attention. kernel: random features, as in the paper; landmarks: sharper features,
+    the closeness to centers of the encodings; neighbors: softmax over the nearest nodes by
+    encoding, the sharpest; softmax: all pairs exactly, for small graphs; none: no attention."""
     num_layers: PositiveInt = 1
     """Number of layers; each attends to the output of the one before."""
     num_heads: PositiveInt = 1
@@ -101,6 +92,7 @@ class MGFormerConfig(ModelConfig):
 
     @model_validator(mode="after")
     def _can_be_built(self) -> "MGFormerConfig":
+        heads_must_divide("dim + rank", self.dim + self.rank, self.num_heads)
         for message, wrong in self._problems().items():
             if wrong:
                 raise ValueError(message)
@@ -113,8 +105,8 @@ class MGFormerConfig(ModelConfig):
 
     def _problems(self) -> dict[str, object]:
         """Return for each message whether it applies."""
-        channels, heads, form = self.dim + self.rank, self.num_heads, self.attention
-        width, count = max(1, channels // heads), self.num_features or 0
+        heads, form, count = self.num_heads, self.attention, self.num_features or 0
+        width = (self.dim + self.rank) // heads
         learned, shaped = form in ("kernel", "softmax"), self.residual == "shaped"
         sine, adjacency = self.mask == "sine", self.mask == "adjacency"
         no_encodings = self.structural and not (self.neighbor_rank or self.rank)
@@ -123,9 +115,6 @@ class MGFormerConfig(ModelConfig):
         few_keys = form in ("none", "neighbors") or adjacency
         advice = max(1, round(count / width)) * width
         return {
-            f"num_heads: got {heads}, expected a divisor of dim + rank = {channels}": (
-                channels % heads
-            ),
             "attention = none needs residual = shaped": form == "none" and not shaped,
             "local_weight needs residual = shaped": self.local_weight and not shaped,
             f"attention = {form} needs encodings; set rank or neighbor_rank": no_encodings,

@@ -32,11 +32,8 @@ def structural_encodings(
 ) -> Tensor:
     """Return [U√Σ; V√Σ] [N, rank], users before items: Eq. (3).
 
-    Args:
-        graph: Training pairs.
-        rank: Number of singular vectors. If the graph has fewer, the last columns are zero.
-        rng: Source of the starting block of the decomposition.
-        normalized: Decompose D_u^(-1/2) R D_i^(-1/2) instead of R.
+    R or, if `normalized`, D_u^(-1/2) R D_i^(-1/2) is decomposed. If it has fewer singular vectors
+    than `rank`, the last columns are zero.
     """
     matrix = graph.normalized if normalized else graph.interactions
     svd = truncated_svd(matrix, min(rank, *matrix.shape), rng)
@@ -222,12 +219,9 @@ class FixedLayers:
         return x
 
     def rows(self, table: Tensor, nodes: Tensor, *, sparse: bool = False) -> Tensor:
-        """Return (Mᴸ table)[nodes] [q, m], with gradients.
+        """Return (Mᴸ table)[nodes] [q, m] with gradients; nodes may repeat.
 
-        Args:
-            table: [N, m].
-            nodes: Nodes wanted; they may repeat.
-            sparse: Whether the gradient of the table holds only the rows that were used.
+        If `sparse`, the gradient of the table holds only the rows that were used.
         """
         steps, wanted = [self.matrix[nodes.numpy()]], nodes.numpy()
         for _ in range(self.num_layers - 1):

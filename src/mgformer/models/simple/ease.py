@@ -59,15 +59,7 @@ class EASE(Model):
 def item_inverse(
     r: sp.csr_array, l2: float, *, through_users: bool, block_entries: int = BLOCK_ENTRIES
 ) -> Tensor:
-    """Return P = (RᵀR + λI)⁻¹ [I, I].
-
-    Args:
-        r: R [U, I].
-        l2: λ.
-        through_users: Compute it from the inverse [U, U] of the users, which is cheaper if there
-            are fewer users than items.
-        block_entries: Entries of the largest block held besides the inverses.
-    """
+    """Return P = (RᵀR + λI)⁻¹ [I, I], directly or from the inverse K [U, U] of the users."""
     columns = r.T.tocsr()
     if not through_users:
         return _ridge_inverse(columns, r, l2, block_entries)
