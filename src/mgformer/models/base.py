@@ -96,7 +96,7 @@ class TrainableModel(nn.Module, Model):
         """Return the recommender in its current state of training."""
 
     def tables(self) -> list[nn.Parameter]:
-        """Return the parameters of which a batch touches only a few rows."""
+        """Return the parameters whose gradients are zero except in a few rows of a batch."""
         return []
 
     def on_epoch(self, rng: np.random.Generator) -> None:

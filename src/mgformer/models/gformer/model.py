@@ -10,7 +10,7 @@ tensor the wrong way, so the term of the node itself in its position is a mean o
 default it is so here too (`reference_quirks`): with the node itself, training sees a map of X that
 ranking does not use, and X learns more slowly.
 
-Other differences from that code: negatives are drawn anew for every step, gradients are not clipped
+Other differences from that code: every step draws new negatives, gradients are not clipped
 (at a norm of 20), embeddings start as normal instead of uniform numbers, and every output of the
 position layers counts in Z.
 

@@ -68,8 +68,8 @@ def with_rebuilt_edges(
 ) -> sp.csr_array:
     """Return the kept edges, all loops, and random edges between ends of dropped edges.
 
-    `mask` [E] says which edges are kept. There are `share` random edges per edge of the pattern, and
-    the reverse of each is added too. Their ends are drawn from a pool: those of all dropped edges,
+    `mask` [E] says which edges are kept. `share` random edges per edge of the pattern are
+    added, and their reverses. Their ends are drawn from a pool: those of all dropped edges,
     and of `pool_share` kept edges and loops per dropped edge.
     """
     num_nodes = pattern.shape[0]

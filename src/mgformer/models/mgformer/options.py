@@ -100,7 +100,7 @@ class MGFormerConfig(ModelConfig):
 
     @property
     def structural(self) -> bool:
-        """Whether the encodings alone decide who attends to whom."""
+        """Whether the encodings alone fix the weights of attention."""
         return self.attention in ("neighbors", "landmarks")
 
     def _problems(self) -> dict[str, object]:
