@@ -41,7 +41,7 @@ def test_neighbors_equal_those_of_sorting(num_nodes, k, block, rng):
         )
 
 
-def test_a_node_that_equals_another_is_its_neighbor_and_not_its_own():
+def test_equal_nodes_are_neighbors_but_no_node_is_its_own_neighbor():
     encodings = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 2.0]])
     found = nearest_nodes(encodings, 1)
     assert found.nodes.flatten().tolist() == [1, 0, 3, 2]
@@ -61,7 +61,7 @@ def test_an_index_finds_nearly_all_neighbors(rng):
     assert (found.similarities.diff(dim=1)[finite[:, 1:]] <= 0).all()
 
 
-def test_neighbors_an_index_does_not_find_have_no_weight(rng):
+def test_neighbors_that_the_index_misses_have_no_weight(rng):
     pytest.importorskip("faiss")
     found = nearest_nodes(clustered(rng, 1000, 50), 200, exact_nodes=0)
     missing = found.similarities == -torch.inf

@@ -15,7 +15,7 @@ def build(model, graph, **options):
     options = {"dim": 5, "l2": 0.1, **options}
     built = model(model.Config(**options), graph, np.random.default_rng(0)).double()
     with torch.no_grad():
-        built.embeddings.mul_(10)  # far from zero, where every formula looks alike
+        built.embeddings.mul_(10)  # near zero all formulas are nearly equal
     return built
 
 

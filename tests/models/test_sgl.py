@@ -82,7 +82,7 @@ def test_sgl_draws_views_for_every_epoch_and_walks_layer_by_layer(graph):
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.9])
-def test_thinned_graphs_hold_what_they_say(share, random_graph, rng):
+def test_thinned_graphs_are_normalized_subgraphs(share, random_graph, rng):
     graph = random_graph(33, 21)
     r = graph.interactions.toarray()
     thinning = Thinning(graph)
@@ -94,7 +94,7 @@ def test_thinned_graphs_hold_what_they_say(share, random_graph, rng):
     assert thinning.without_pairs(share, rng).nnz == 2 * round((1 - share) * r.sum())
 
 
-def test_dropping_nodes_drops_so_many_and_all_of_their_pairs(rng):
+def test_dropping_nodes_drops_the_right_number_and_all_their_pairs(rng):
     full = Thinning(_complete(20, 10))
     kept = full.without_nodes(0.2, rng).toarray()[:20, 20:] > 0
     assert (~kept.any(1)).sum() == 4

@@ -99,7 +99,7 @@ def test_right_angles_match_the_formula(rng):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("angle", [0.0, math.pi / 2])
 @pytest.mark.parametrize("chunk", [None, 3])
-def test_angles_without_any_weight_are_no_mask(dtype, angle, chunk, rng):
+def test_angles_of_zero_weight_mean_no_mask(dtype, angle, chunk, rng):
     nodes = Nodes(rng, 7, dtype=dtype)
     with torch.no_grad():
         nodes.angles[:] = angle  # sin(c_i + c_j) = 0 for all pairs
@@ -255,7 +255,7 @@ def test_sine_mask_takes_the_angles_of_some_queries(rng):
     torch.testing.assert_close(found, every[some], rtol=0, atol=1e-12)
 
 
-def test_a_vanishing_denominator_is_held_off():
+def test_the_denominator_is_kept_away_from_zero():
     q = torch.tensor([[1.0, 1.0], [1.0, 0.9999], [0.9999, 1.0], [0.0, 0.0]], requires_grad=True)
     k = torch.tensor([[1.0, -1.0]])
     found = linear_attention(q, k, torch.tensor([[2.0]]), floor=0.5)
@@ -271,7 +271,7 @@ def test_edge_attention_matches_the_dense_mask(count, chunk, rng):
     nodes = Nodes(rng, count)
     adjacency = torch.from_numpy(rng.random((count, count)) < 0.4)
     adjacency[0, 0] = True
-    adjacency[count // 2 + 1 :: 3] = False  # nodes without neighbours
+    adjacency[count // 2 + 1 :: 3] = False  # nodes without neighbors
     rows, columns = adjacency.nonzero(as_tuple=True)
     logs = [positive_log_features(x, nodes.projection) for x in (nodes.queries, nodes.keys)]
     scores = edge_scores(*logs, rows, columns, chunk=chunk)

@@ -85,7 +85,7 @@ def test_a_single_row_has_no_pairs():
     assert not x.grad.any()
 
 
-def test_rounding_of_equal_rows_does_not_show(rng):
+def test_equal_rows_survive_rounding(rng):
     for row in torch.from_numpy(rng.standard_normal((20, 64))).float():
         x = row.repeat(2, 1).requires_grad_()
         loss = uniformity(x, 20.0)  # the sharpest that models allow

@@ -127,7 +127,7 @@ def top_of_product(
 def top_per_row(matrix: sp.csr_array, k: int) -> sp.csr_array:
     """Return the k largest positive entries of each row; of equal ones the first by column."""
     counts = np.diff(matrix.indptr)
-    rows = row_numbers(matrix)
+    rows = row_numbers(matrix).astype(np.int64)  # the result has indices of this type
     keep = matrix.data > 0
     crowded = np.flatnonzero(counts > k)
     if len(crowded):

@@ -96,7 +96,7 @@ class TrainableModel(nn.Module, Model):
         """Return the recommender in its current state of training."""
 
     def tables(self) -> list[nn.Parameter]:
-        """Return the parameters whose gradients are zero except in a few rows of a batch."""
+        """Return the parameters that are looked up by node: a batch uses only a few rows."""
         return []
 
     def on_epoch(self, rng: np.random.Generator) -> None:

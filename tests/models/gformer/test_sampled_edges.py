@@ -57,7 +57,7 @@ def test_a_subgraph_has_the_edges_of_the_mask(rng):
     assert list(zip(*(ends.tolist() for ends in edge_ends(found)), strict=True)) == kept
 
 
-def test_normalisation_is_by_row_sums_and_a_kept_loop_counts_twice(rng):
+def test_normalization_uses_row_sums_and_counts_a_kept_loop_twice(rng):
     pattern = random_pattern(rng, 13)
     dense = pattern.toarray()
     assert (dense != dense.T).any()

@@ -50,7 +50,7 @@ def sines(layer, count: int) -> Tensor:
 
 
 def weights_of_head(model: MGFormer, layer, x: Tensor, head: int, graph) -> Tensor:
-    """What every node weighs for every other [N, N], before rows are made to sum to one."""
+    """Return the weights [N, N] of all pairs before rows are scaled to sum one."""
     config, count = model.config, model.num_nodes
     if config.attention == "none":
         return torch.zeros(count, count).double()

@@ -94,7 +94,7 @@ def test_encodings_multiply_to_the_truncated_matrix(shape, rank, normalized, ran
     expected = u[:, :rank] * s[:rank] @ vt[:rank]
     assert np.abs(expected).max() > 0.1
     np.testing.assert_allclose(users @ items.T, expected, rtol=0, atol=2e-5)
-    # √Σ goes to either side alike.
+    # Both sides carry √Σ.
     for side in (users, items):
         np.testing.assert_allclose(side.norm(dim=0), np.sqrt(s[:rank]), rtol=0, atol=1e-3)
     assert not users[-1].any()

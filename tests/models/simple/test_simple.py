@@ -50,7 +50,7 @@ def test_popularity_counts_users(graph, rng):
 def test_itemknn(graph, rng, num_neighbors, shrink, weighting):
     options = {"num_neighbors": num_neighbors, "shrink": shrink, "weighting": weighting}
     r = dense(graph)
-    # Equal similarities may differ in their last bits, so the sums over neighbours are compared
+    # Equal similarities may differ in their last bits, so the sums over neighbors are compared
     # where cuts do not depend on them.
     expected = oracles.itemknn(r, **options)
     model = ItemKNN(ItemKNN.Config(**options), graph, rng)
@@ -118,7 +118,7 @@ def test_ease_that_does_not_fit_is_refused(random_graph, rng, monkeypatch):
         model.scorer()
 
 
-def test_available_memory_is_known_here():
+def test_available_memory_is_found():
     assert ease._available_bytes() > 1 << 24
 
 
