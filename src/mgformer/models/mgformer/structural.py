@@ -52,7 +52,7 @@ class NeighborAttention(Attention):
         super().__init__(len(encodings))
         num_heads = config.num_heads
         nodes, similarities = nearest_nodes(encodings, config.num_neighbors)
-        # Nodes without an encoding attend to no one; places that the search left empty count 0.
+        # Nodes without an encoding have no neighbors; missing neighbors get weight 0.
         far = (encodings.square().sum(1) == 0)[:, None] | ~similarities.isfinite()
         self.neighbors = nn.Buffer(nodes, persistent=False)  # [N, K]
         self.similarities = nn.Buffer(similarities.masked_fill(far, 0), persistent=False)
