@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from mgformer.graph.bipartite import inverse_sqrt
-from tests import oracles
+from tests.graph.oracles_graph import normalized_adjacency
 
 SIZES = [(1, 1), (1, 7), (7, 2), (33, 20), (12, 35)]
 
@@ -13,7 +13,7 @@ def test_adjacency_equals_dense_oracle(random_graph, num_users, num_items, isola
     graph = random_graph(num_users, num_items, 0.5, isolated)
     dense = graph.interactions.toarray().astype(np.float64)
     adjacency = graph.adjacency.toarray()
-    np.testing.assert_allclose(adjacency, oracles.normalized_adjacency(dense), rtol=0, atol=1e-6)
+    np.testing.assert_allclose(adjacency, normalized_adjacency(dense), rtol=0, atol=1e-6)
     np.testing.assert_array_equal(adjacency, adjacency.T)
     assert graph.adjacency.dtype == np.float32
     assert graph.num_nodes == num_users + num_items

@@ -1,4 +1,4 @@
-"""Every model keeps every promise of the contract."""
+"""Every model fulfills the contract of `models.base`."""
 
 import numpy as np
 import polars as pl
@@ -18,23 +18,22 @@ from mgformer.training import loop
 from mgformer.training.loop import fit
 from mgformer.training.options import TrainConfig
 
-# What a checkerboard of 20 × 20 needs in place of defaults meant for real data: its two blocks
-# are of rank 2, and a filter or factorisation that keeps more also keeps the withheld zeros; in
-# blocks of equal nodes a contrastive term has to be weak, as it pushes all of them apart.
+# Options for a checkerboard of 20 × 20, where defaults for real data do not work. Its two blocks
+# have rank 2: a filter or factorization of a higher rank also fits the withheld zeros. Nodes of a
+# block are equal, so a contrastive term, which pushes them apart, has to be weak.
 FITTING = {
     "puresvd": {"rank": 2},
     "gfcf": {"rank": 2},
     "ials": {"rank": 4},
     "simgcl": {"contrast_weight": 0.1},
 }
-# Where it is asked how well trained users are fitted. GFormer ranks without its positions and its
-# decoder; with uniformity they learn to cancel a direction that its ranking term gives to all
-# embeddings, and on a few dozen nodes at this learning rate little else is left without them.
-# UltraGCN's weights for sparse data, where users have a third of all items, push unseen items far
-# below zero, and unpopular ones farthest; a new user is solved for with all of them at zero.
+# Options for the test of folded-in users. GFormer ranks without its positions and its decoder. With
+# uniformity they learn to cancel a direction that all embeddings share; on a few dozen nodes little
+# else is left. UltraGCN's default weights are meant for sparse data. Here users have a third of all
+# items, and unseen items end far below zero, but fold-in solves for a user with them at zero.
 FOLDING = {"gformer": {"uniformity_weight": 0.0}, "ultragcn": {"negative_weight": 0.25}}
 
-# Options that make another model of one.
+# Options that turn a model into another one.
 OTHERS = {
     "sgl, nodes": ("sgl", {"view": "nodes"}),
     "sgl, walk": ("sgl", {"view": "walk"}),
@@ -45,7 +44,7 @@ OTHERS = {
 everywhere = pytest.mark.parametrize("name", [*BUILTIN, *OTHERS])
 
 
-# The same for models trained by gradient descent, and fewer epochs: contracts, not quality.
+# Few epochs: these tests check the contract, not quality.
 TRAINING = TrainConfig(epochs=30, batch_size=64, lr=1e-2)
 
 
@@ -139,7 +138,7 @@ def test_fold_in_of_a_training_history(name, random_graph):
     if name == "popularity":  # a new user's scores are popularity too, on another scale
         folded = folded * (trained.sum(1) / folded.sum(1))[:, None]
     if is_trained(name):
-        # Solved for, not trained: not the same embedding, but one that ranks alike.
+        # Solved for, not trained: another embedding, which ranks in nearly the same way.
         for one, other in zip(folded.numpy(), trained.numpy(), strict=True):
             assert np.corrcoef(one, other)[0, 1] > 0.8
         return
@@ -206,8 +205,8 @@ def test_two_steps_of_the_loop_are_two_steps_by_hand(name, random_graph):
 
 
 @trained
-def test_a_training_that_goes_on_ends_as_if_it_had_never_stopped(name, random_graph, monkeypatch):
-    """Views, anchors and centroids that are drawn on the way included."""
+def test_resumed_training_ends_with_the_same_bits(name, random_graph, monkeypatch):
+    """This includes views, anchors and centroids that are drawn during training."""
     graph = random_graph(12, 10)
     pairs, options = pairs_of(graph), TrainConfig(epochs=4, batch_size=16, lr=1e-2)
     monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", 0.0)

@@ -8,10 +8,9 @@ import torch
 from pydantic import ValidationError
 
 from mgformer.data.sampling import Batch
-from mgformer.models.gotnet.model import GOTNet
-from mgformer.models.gotnet.transport import squared_distances, transport_plan
+from mgformer.models.gotnet import GOTNet, squared_distances, transport_plan
 from mgformer.models.lightgcn import LightGCN
-from tests import oracles
+from tests.graph.oracles_graph import normalized_adjacency
 
 BATCH = Batch(torch.tensor([0, 3, 3, 7]), torch.tensor([2, 0, 6, 5]))
 
@@ -22,7 +21,7 @@ def build(graph, **options):
 
 
 def enlarged(model):
-    """The model with rows of length about 2, so that attention is not all but even."""
+    """Return the model with rows of length about 2, so that attention is far from uniform."""
     with torch.no_grad():
         model.embeddings *= 8
         for side in model.sides:  # no longer nodes, so that no distance is zero
@@ -90,7 +89,7 @@ def slow_encode(model, graph):
     """Z and the transport cost of both sides, from dense matrix powers."""
     # The model's weights of edges are float32 numbers, and so are these.
     adjacency = torch.from_numpy(graph.adjacency.toarray().astype(np.float64))
-    exact = oracles.normalized_adjacency(graph.interactions.toarray())
+    exact = normalized_adjacency(graph.interactions.toarray())
     np.testing.assert_allclose(adjacency, exact, atol=1e-7)
     layers = model.config.num_layers
     powers = sum(torch.linalg.matrix_power(adjacency, k) for k in range(layers + 1))
@@ -177,7 +176,7 @@ def test_users_attend_to_centroids_of_users_and_items_to_those_of_items(random_g
     assert changed.tolist() == [True] * 9 + [False] * 7
 
 
-def test_one_centroid_says_the_same_to_all(random_graph):
+def test_with_one_centroid_all_nodes_receive_the_same(random_graph):
     model = build(random_graph(9, 7), num_centroids=1)
     h = LightGCN.encode(model)
     far = model.encode() - h
@@ -210,7 +209,7 @@ def test_centroids_begin_as_different_nodes(random_graph):
         torch.testing.assert_close(side.centroids, part[places], rtol=0, atol=1e-6)
 
 
-def test_steps_of_kmeans_go_on_where_they_ended_and_are_kept(random_graph):
+def test_kmeans_continues_from_the_last_centroids_and_saves_them(random_graph):
     graph = random_graph(30, 20)
     model = build(graph, clustering="kmeans")
     h = LightGCN.encode(model).detach()
@@ -228,8 +227,8 @@ def test_steps_of_kmeans_go_on_where_they_ended_and_are_kept(random_graph):
     assert torch.equal(fresh.encode(), model.encode())
 
 
-def test_heads_share_the_channels():
-    with pytest.raises(ValidationError, match="choose a divisor"):
+def test_heads_must_divide_the_channels():
+    with pytest.raises(ValidationError, match="num_heads: got 4, expected a divisor of dim = 6"):
         GOTNet.Config(dim=6, num_heads=4)
 
 
@@ -243,7 +242,7 @@ def test_the_plan_is_that_of_two_potentials(n, k, num_rounds, rng):
     assert slow.max() > 1e-3
 
 
-def test_columns_are_right_and_rows_become_right(rng):
+def test_columns_are_exact_and_rows_converge(rng):
     cost = torch.from_numpy(rng.random((200, 8)))
     errors = {}
     for num_rounds in (1, 5, 20):

@@ -1,4 +1,4 @@
-"""Spaces name options that exist, and hold only what can be built."""
+"""Search spaces name existing options and contain only valid values."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ def ends(dimension: Dimension) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize("name", sorted(SPACES))
-def test_dimensions_are_options_and_ranges_that_can_be_searched(name: str) -> None:
+def test_spaces_name_existing_options_and_valid_ranges(name: str) -> None:
     space, config = SPACES[name]
     assert space or name == "popularity"
     for option, dimension in space.items():
@@ -36,7 +36,7 @@ def test_dimensions_are_options_and_ranges_that_can_be_searched(name: str) -> No
 
 
 @pytest.mark.parametrize("name", sorted(BUILTIN))
-def test_every_end_makes_a_run(name: str) -> None:
+def test_both_ends_of_every_range_are_valid_options(name: str) -> None:
     def run(**options: Any) -> None:
         train = {"lr": ends(SPACE["lr"])[0], "weight_decay": ends(SPACE["weight_decay"])[1]}
         built = build_config({"model": {"name": name, **options}, "train": train})
@@ -51,18 +51,18 @@ def test_every_end_makes_a_run(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(BUILTIN))
-def test_a_model_says_where_to_look_itself(name: str) -> None:
-    assert "space" in vars(model_class(name))  # a space that is inherited lacks what the model adds
+def test_every_model_has_its_own_space(name: str) -> None:
+    assert "space" in vars(model_class(name))  # an inherited space lacks the options of the model
 
 
 @pytest.mark.parametrize(
     "name", sorted(name for name in BUILTIN if issubclass(model_class(name), TrainableModel))
 )
-def test_embeddings_are_looked_for_among_the_same_sizes(name: str) -> None:
+def test_all_models_search_the_same_embedding_sizes(name: str) -> None:
     assert model_class(name).space["dim"] == model_class("mgformer").space["dim"]
 
 
-def test_what_has_no_effect_is_not_searched() -> None:
+def test_options_without_effect_are_not_searched() -> None:
     space: Space = {"a": Float(0, 1), "b": Int(1, 3, when={"form": "one"})}
     assert list(searched(space, {"form": "one"})) == ["a", "b"]
     assert list(searched(space, {"form": "two"})) == ["a"]
@@ -70,7 +70,7 @@ def test_what_has_no_effect_is_not_searched() -> None:
         assert "weight_decay" in searched(SPACE, TrainConfig(optimizer=optimizer).model_dump())
 
 
-def test_what_a_dimension_holds() -> None:
+def test_membership_in_a_dimension() -> None:
     assert 0.5 in Float(0, 1)
     assert 1 in Float(0, 1)
     assert 0.0 not in Float(1e-8, 1, log=True)

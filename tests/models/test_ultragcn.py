@@ -8,9 +8,7 @@ import scipy.sparse as sp
 import torch
 
 from mgformer.data.sampling import Batch
-from mgformer.graph import sparse as products
 from mgformer.graph.bipartite import Graph
-from mgformer.models import ultragcn
 from mgformer.models.ultragcn import UltraGCN, item_neighbors
 
 # Every weight differs from every other, and none is small: a wrong one shows.
@@ -20,9 +18,11 @@ WEIGHTS = {
 }  # fmt: skip
 
 
-def build(graph, **options):
+def build(graph, cheap_products=64, **options):
     config = UltraGCN.Config(**{"dim": 5, "spread": 0.7, "num_neighbors": 3, **WEIGHTS, **options})
-    return UltraGCN(config, graph, np.random.default_rng(0)).double()
+    model = UltraGCN(config, graph, np.random.default_rng(0)).double()
+    model.cheap_products = cheap_products
+    return model
 
 
 def beta(r, user, item):
@@ -47,7 +47,7 @@ def omega(r):
 
 
 def slow_loss(model, r, batch, negatives):
-    """The formula of the module's docstring, pair by pair, its norm estimated as it says."""
+    """Return the formula of the module's docstring, pair by pair, with the estimated norm."""
     c, x, close = model.config, model.embeddings, omega(r)
     num_users, num_items = r.shape
 
@@ -71,14 +71,11 @@ def slow_loss(model, r, batch, negatives):
     return total / len(batch.users)
 
 
-@pytest.fixture(params=[0, 64], ids=["gathered", "product"])
-def way(request, monkeypatch):
-    """Both ways to compute scores."""
-    monkeypatch.setattr(ultragcn, "CHEAP_PRODUCTS", request.param)
+both_ways_to_score = pytest.mark.parametrize("cheap", [0, 64], ids=["gathered", "product"])
 
 
 def example(graph, num_negatives):
-    """Pairs with a user and an item twice, and items drawn that are seen, or have no users."""
+    """Return pairs with a repeated user and item, and drawn items that are seen or isolated."""
     users, items = graph.interactions.nonzero()
     chosen = [0, 1, len(users) // 2, len(users) - 1, 1]
     batch = Batch(*(torch.from_numpy(side[chosen]).long() for side in (users, items)))
@@ -88,12 +85,13 @@ def example(graph, num_negatives):
     return batch, negatives
 
 
+@both_ways_to_score
 @pytest.mark.parametrize("num_negatives", [1, 7])
 @pytest.mark.parametrize("options", [{}, {"neighbor_weight": 0}, {"w2": 0, "w4": 0}, {"l2": 0}])
-def test_the_loss_is_its_formula(num_negatives, options, way, random_graph):
+def test_the_loss_is_its_formula(num_negatives, options, cheap, random_graph):
     graph = random_graph(9, 13)
     assert graph.item_degrees[1] == 0
-    model = build(graph, **options)
+    model = build(graph, cheap, **options)
     batch, negatives = example(graph, num_negatives)
     slow = slow_loss(model, graph.interactions.toarray().astype(float), batch, negatives)
     (expected,) = torch.autograd.grad(slow, model.embeddings)
@@ -105,7 +103,7 @@ def test_the_loss_is_its_formula(num_negatives, options, way, random_graph):
     assert expected.abs().max() > 0.1
 
 
-def test_without_degrees_and_neighbours_it_is_weighted_logistic_factorisation(random_graph):
+def test_without_degrees_and_neighbors_it_is_weighted_logistic_factorization(random_graph):
     graph = random_graph(9, 13)
     model = build(graph, w2=0, w4=0, neighbor_weight=0, l2=0)
     batch, negatives = example(graph, 4)
@@ -129,7 +127,7 @@ def test_a_batch_twice_has_the_same_loss(random_graph):
     )
 
 
-def test_the_norm_is_that_of_all_embeddings_in_the_mean(random_graph):
+def test_the_estimated_norm_is_unbiased(random_graph):
     """Over all pairs, and every item drawn equally often, the estimate is exact."""
     graph = random_graph(9, 13)
     model = build(graph, w1=0, w2=0, w3=0, w4=0, neighbor_weight=0, l2=2.0)
@@ -144,11 +142,10 @@ def test_the_norm_is_that_of_all_embeddings_in_the_mean(random_graph):
 
 @pytest.mark.parametrize("num_neighbors", [1, 4, 50])
 @pytest.mark.parametrize("block", [1, 1 << 24])
-def test_neighbours_have_the_largest_omega(num_neighbors, block, random_graph, monkeypatch):
-    monkeypatch.setattr(products, "BLOCK_ENTRIES", block)
+def test_neighbors_have_the_largest_omega(num_neighbors, block, random_graph):
     graph = random_graph(17, 11)
     dense = omega(graph.interactions.toarray().astype(float))
-    neighbors, found = item_neighbors(graph, num_neighbors)
+    neighbors, found = item_neighbors(graph, num_neighbors, block_entries=block)
     width = min(num_neighbors, 11)
     assert neighbors.shape == found.shape == (11, width)
     np.testing.assert_allclose(found, -np.sort(-dense, axis=1)[:, :width], rtol=1e-5)
@@ -162,7 +159,7 @@ def test_neighbours_have_the_largest_omega(num_neighbors, block, random_graph, m
     assert dense.max() > 0.1
 
 
-def test_an_item_may_be_its_own_neighbour():
+def test_an_item_may_be_its_own_neighbor():
     neighbors, found = item_neighbors(Graph(sp.csr_array(np.eye(3, dtype=np.float32))), 2)
     assert neighbors.tolist() == [[0, 0], [1, 1], [2, 2]]
     np.testing.assert_allclose(found, [[1, 0]] * 3)
@@ -186,7 +183,7 @@ def test_items_are_drawn_from_all_items(random_graph, monkeypatch):
         assert counts.max() < 62
 
 
-def test_the_weight_of_items_drawn_follows_density_unless_given(random_graph):
+def test_the_default_weight_of_drawn_items_follows_density(random_graph):
     graph = random_graph(9, 13)
     model = build(graph, negative_weight=None)
     assert model.negative_weight == pytest.approx(0.3 * 9 * 13 / graph.interactions.nnz)
@@ -202,10 +199,11 @@ def test_embeddings_begin_with_their_spread(random_graph):
     assert drawn.std().item() == pytest.approx(0.02, rel=0.05)
 
 
-def test_rows_only_gradients_are_the_same_gradients(way, random_graph):
+@both_ways_to_score
+def test_sparse_gradients_equal_dense_gradients(cheap, random_graph):
     graph = random_graph(40, 90)
     batch, negatives = example(graph, 3)
-    dense, sparse = build(graph), build(graph)
+    dense, sparse = build(graph, cheap), build(graph, cheap)
     sparse.sparse_gradients = True
     for model in (dense, sparse):
         model.loss_against(batch, negatives).backward()

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from mgformer.errors import ConfigError
+from mgformer.nn import naive_attention as naive
 from mgformer.nn.features import (
     FEATURE_MAPS,
     elu_features,
@@ -17,7 +18,6 @@ from mgformer.nn.features import (
     simplex,
     simplex_projection,
 )
-from tests import oracles
 
 PROJECTIONS = {
     "simplex": simplex_projection,
@@ -105,7 +105,7 @@ def test_variance_falls_from_iid_to_orthogonal_to_simplex(rng):
 def test_log_features_match_the_formula(rng):
     x = torch.from_numpy(rng.standard_normal((7, 4)))
     projection = simplex_projection(8, 4, rng)
-    slow = oracles.positive_features(x, projection)
+    slow = naive.positive_features(x, projection)
     found = positive_log_features(x, projection).exp()
     torch.testing.assert_close(found, slow, rtol=1e-12, atol=0)
     assert slow.max() > 1e-3

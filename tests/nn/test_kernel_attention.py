@@ -4,6 +4,7 @@ from itertools import permutations
 import pytest
 import torch
 
+from mgformer.nn import naive_attention as naive
 from mgformer.nn.features import FEATURE_MAPS, positive_log_features, simplex_projection
 from mgformer.nn.kernel_attention import (
     Summary,
@@ -20,7 +21,6 @@ from mgformer.nn.kernel_attention import (
     summarize,
     summarize_chunked,
 )
-from tests import oracles
 
 SIZES = [1, 2, 7, 33, 257]
 DIM = 4
@@ -47,10 +47,10 @@ class Nodes:
         return [self.queries, self.keys, self.values] + [self.angles] * masked
 
     def slow(self, *, masked=True):
-        q = oracles.positive_features(self.queries, self.projection)
-        k = oracles.positive_features(self.keys, self.projection)
-        mask = oracles.sine_weights(self.angles, self.angles) if masked else 1.0
-        return oracles.masked_attention(q, k, self.values, mask)
+        q = naive.positive_features(self.queries, self.projection)
+        k = naive.positive_features(self.keys, self.projection)
+        mask = naive.sine_weights(self.angles, self.angles) if masked else 1.0
+        return naive.masked_attention(q, k, self.values, mask)
 
     def fast(self, *, masked=True, chunk=None):
         angles = self.angles if masked else None
@@ -99,7 +99,7 @@ def test_right_angles_match_the_formula(rng):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("angle", [0.0, math.pi / 2])
 @pytest.mark.parametrize("chunk", [None, 3])
-def test_angles_without_any_weight_are_no_mask(dtype, angle, chunk, rng):
+def test_angles_of_zero_weight_mean_no_mask(dtype, angle, chunk, rng):
     nodes = Nodes(rng, 7, dtype=dtype)
     with torch.no_grad():
         nodes.angles[:] = angle  # sin(c_i + c_j) = 0 for all pairs
@@ -240,8 +240,8 @@ def test_plain_features_match_the_quadratic_formula(count, name, masked, rng):
     nodes, feature_map = Nodes(rng, count, zero=count // 3, scale=0.3), FEATURE_MAPS[name]
     projection = None if feature_map.project is None else nodes.projection
     q, k = (feature_map(x + 0.3, projection) for x in (nodes.queries, nodes.keys))
-    mask = oracles.sine_weights(nodes.angles, nodes.angles) if masked else 1.0
-    slow = oracles.masked_attention(q, k, nodes.values, mask)
+    mask = naive.sine_weights(nodes.angles, nodes.angles) if masked else 1.0
+    slow = naive.masked_attention(q, k, nodes.values, mask)
     fast = linear_attention(*(sine_mask(q, k, nodes.angles) if masked else (q, k)), nodes.values)
     assert_same_with_gradients(fast, slow, nodes, nodes.inputs(masked=masked))
 
@@ -255,7 +255,7 @@ def test_sine_mask_takes_the_angles_of_some_queries(rng):
     torch.testing.assert_close(found, every[some], rtol=0, atol=1e-12)
 
 
-def test_a_vanishing_denominator_is_held_off():
+def test_the_denominator_is_kept_away_from_zero():
     q = torch.tensor([[1.0, 1.0], [1.0, 0.9999], [0.9999, 1.0], [0.0, 0.0]], requires_grad=True)
     k = torch.tensor([[1.0, -1.0]])
     found = linear_attention(q, k, torch.tensor([[2.0]]), floor=0.5)
@@ -271,13 +271,13 @@ def test_edge_attention_matches_the_dense_mask(count, chunk, rng):
     nodes = Nodes(rng, count)
     adjacency = torch.from_numpy(rng.random((count, count)) < 0.4)
     adjacency[0, 0] = True
-    adjacency[count // 2 + 1 :: 3] = False  # nodes without neighbours
+    adjacency[count // 2 + 1 :: 3] = False  # nodes without neighbors
     rows, columns = adjacency.nonzero(as_tuple=True)
     logs = [positive_log_features(x, nodes.projection) for x in (nodes.queries, nodes.keys)]
     scores = edge_scores(*logs, rows, columns, chunk=chunk)
     fast = edge_attention(scores, rows, columns, nodes.values, count)
-    q, k = (oracles.positive_features(x, nodes.projection) for x in (nodes.queries, nodes.keys))
-    slow = oracles.masked_attention(q, k, nodes.values, adjacency.double())
+    q, k = (naive.positive_features(x, nodes.projection) for x in (nodes.queries, nodes.keys))
+    slow = naive.masked_attention(q, k, nodes.values, adjacency.double())
     assert_same_with_gradients(fast, slow, nodes, nodes.inputs(masked=False))
     assert not fast[~adjacency.any(1)].any()
 
@@ -306,10 +306,10 @@ def test_edge_attention_is_finite_for_large_scores():
 @pytest.mark.parametrize("most", [1, 70, 2**24])
 def test_softmax_attention_matches_the_formula(count, masked, most, rng):
     nodes = Nodes(rng, count, zero=count // 3)
-    mask = oracles.sine_weights(nodes.angles, nodes.angles) if masked else 1.0
-    slow = oracles.weighted_means(mask * (nodes.queries @ nodes.keys.T).exp(), nodes.values)
+    mask = naive.sine_weights(nodes.angles, nodes.angles) if masked else 1.0
+    slow = naive.softmax_attention(nodes.queries, nodes.keys, nodes.values, mask)
     angles = nodes.angles if masked else None
-    fast = softmax_attention(nodes.queries, nodes.keys, nodes.values, angles, most=most)
+    fast = softmax_attention(nodes.queries, nodes.keys, nodes.values, angles, max_scores=most)
     assert_same_with_gradients(fast, slow, nodes, nodes.inputs(masked=masked))
 
 

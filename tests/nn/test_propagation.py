@@ -5,13 +5,13 @@ import pytest
 import torch
 
 from mgformer.nn.propagation import Propagation, places_of
-from tests import oracles
+from tests.graph.oracles_graph import normalized_adjacency
 
 
 @pytest.fixture
 def parts(random_graph, rng):
     graph = random_graph(9, 7)
-    dense = torch.from_numpy(oracles.normalized_adjacency(graph.interactions.toarray()))
+    dense = torch.from_numpy(normalized_adjacency(graph.interactions.toarray()))
     # The same numbers on both sides: weights are kept in float32.
     x = torch.from_numpy(rng.standard_normal((16, 5)))
     return Propagation(graph.adjacency), dense.float().double(), x.requires_grad_()
@@ -32,7 +32,7 @@ def test_the_mean_is_that_of_matrix_powers(num_layers, nodes, parts, rng):
     torch.testing.assert_close(*gradients, rtol=0, atol=1e-6)
 
 
-def test_root_degrees_stay_as_they_are(random_graph):
+def test_roots_of_degrees_are_a_fixed_point(random_graph):
     graph = random_graph(9, 7)
     roots = np.sqrt(np.concatenate([graph.user_degrees, graph.item_degrees]))[:, None]
     found = Propagation(graph.adjacency)(torch.from_numpy(roots))

@@ -8,7 +8,7 @@ from mgformer.data.interactions import Interactions
 from mgformer.ranking.evaluation import EvaluationConfig, evaluate, popularity_groups
 from mgformer.ranking.scorers import DotScorer
 from mgformer.ranking.significance import paired_test
-from tests import oracles
+from tests.ranking import oracles_ranking as oracles
 
 
 def planted() -> tuple[DotScorer, Interactions, sp.csr_array]:

@@ -7,7 +7,7 @@ from hypothesis.extra import numpy as npst
 from ir_measures import AP, RR, P, R, Success, nDCG, pytrec_eval
 
 from mgformer.ranking import metrics
-from tests import oracles
+from tests.ranking import oracles_ranking as oracles
 
 KS = (1, 3, 10, 20, 64)
 

@@ -13,7 +13,7 @@ from mgformer.errors import ConfigError
 from mgformer.ranking import exact, topk
 from mgformer.ranking.scorers import DotScorer, HistoryScorer, Scorer
 from mgformer.ranking.topk import top_k
-from tests.oracles import ranking_by_sorting
+from tests.ranking.oracles_ranking import ranking_by_sorting
 
 
 def dot(num_users: int, num_items: int, dim: int, seed: int, levels: int = 0) -> DotScorer:

@@ -24,7 +24,7 @@ class Slope(TrainableModel):
     """The loss is `weight` times p: where its gradient is constant, Adam moves p by the rate."""
 
     def __init__(self, weight: float = 1.0) -> None:
-        super().__init__()
+        nn.Module.__init__(self)
         self.weight = weight
         self.p = nn.Parameter(torch.zeros(1, dtype=torch.float64))
         self.places: list[float] = []

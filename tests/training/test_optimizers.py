@@ -24,7 +24,7 @@ class Still(TrainableModel):
     """Parameters of every shape, and a loss that pulls at none of them."""
 
     def __init__(self) -> None:
-        super().__init__()
+        nn.Module.__init__(self)
         shapes = {"table": (5, 3), "heads": (2, 3, 4), "vector": (4,), "scalar": ()}
         for name, shape in shapes.items():
             self.register_parameter(name, nn.Parameter(torch.full(shape, 2.0)))

@@ -1,1 +1,1 @@
-"""What training pairs say about structure: degrees, adjacency, spectrum."""
+"""The graph of training pairs: degrees, adjacency, singular vectors, nearest nodes."""

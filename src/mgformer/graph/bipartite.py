@@ -1,4 +1,4 @@
-"""The bipartite graph of users and items, from training pairs only.
+"""The bipartite graph of users and items, built from training pairs only.
 
 Shapes: U users, I items, N = U + I nodes; users are nodes 0…U-1, items U…N-1.
 """
@@ -9,6 +9,8 @@ from functools import cached_property
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
+
+from mgformer.graph.sparse import scaled
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,21 +33,25 @@ class Graph:
 
     @cached_property
     def user_degrees(self) -> NDArray[np.int64]:
-        """[U] items of each user."""
+        """[U] number of items of each user."""
         return np.diff(self.interactions.indptr).astype(np.int64)
 
     @cached_property
     def item_degrees(self) -> NDArray[np.int64]:
-        """[I] users of each item."""
+        """[I] number of users of each item."""
         return np.bincount(self.interactions.indices, minlength=self.num_items)
 
     @cached_property
+    def degrees(self) -> NDArray[np.int64]:
+        """[N] number of neighbors of each node."""
+        return np.concatenate([self.user_degrees, self.item_degrees])
+
+    @cached_property
     def normalized(self) -> sp.csr_array:
-        """[U, I] D_u^(-1/2) R D_i^(-1/2), the upper right block of the normalised adjacency."""
-        left, right = (inverse_sqrt(d) for d in (self.user_degrees, self.item_degrees))
-        r = self.interactions
-        values = np.repeat(left, self.user_degrees) * right[r.indices]
-        return sp.csr_array((values.astype(np.float32), r.indices, r.indptr), shape=r.shape)
+        """[U, I] D_u^(-1/2) R D_i^(-1/2), the upper right block of the normalized adjacency."""
+        return scaled(
+            self.interactions, inverse_sqrt(self.user_degrees), inverse_sqrt(self.item_degrees)
+        )
 
     @cached_property
     def adjacency(self) -> sp.csr_array:

@@ -1,14 +1,15 @@
-"""Sparse products in bounded memory.
+"""Sparse matrices: products in bounded memory, scaling, and the largest entries of each row.
 
-Shapes: M rows, N columns, K columns of a dense factor.
+Shapes: M rows, N columns, K columns of a dense factor, E stored entries.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from mgformer.progress import phase
@@ -16,11 +17,14 @@ from mgformer.progress import phase
 BLOCK_ENTRIES = 1 << 24
 """Entries of the largest dense block held at a time (64 MB in float32)."""
 
+Weigh = Callable[[NDArray[np.float32], NDArray[np.int32], NDArray[np.int32]], None]
+"""Changes the values [E] of entries in place, given their rows [E] and columns [E]."""
+
 
 def csr_matmul(matrix: sp.csr_array, dense: Tensor) -> Tensor:
     """Return the [M, K] product of a float32 CSR matrix [M, N] and a dense one [N, K]."""
-    # Summing embedding rows is several times faster than scipy's or torch's CSR product, as long
-    # as the rows are contiguous.
+    # Summing embedding rows is several times faster than the CSR product of scipy or torch, as
+    # long as the rows are contiguous.
     return torch.nn.functional.embedding_bag(
         torch.from_numpy(matrix.indices),
         dense.contiguous(),
@@ -32,7 +36,7 @@ def csr_matmul(matrix: sp.csr_array, dense: Tensor) -> Tensor:
 
 
 class SparseProduct:
-    """A fixed float32 CSR matrix [M, N] to multiply dense matrices by, with gradients."""
+    """Multiplies dense matrices by a fixed float32 CSR matrix [M, N], with gradients."""
 
     def __init__(self, matrix: sp.csr_array, *, symmetric: bool = False) -> None:
         self.matrix = matrix
@@ -55,34 +59,79 @@ class _Product(torch.autograd.Function):
         return csr_matmul(ctx.transposed, gradient), None, None
 
 
-def block_slices(num_rows: int, num_columns: int, most: int | None = None) -> Iterator[slice]:
-    """Yield slices that cut [num_rows, num_columns] into blocks of at most so many entries.
+def row_numbers(matrix: sp.csr_array) -> NDArray[np.int32]:
+    """Return the row [E] of every stored entry, in CSR order."""
+    return np.repeat(np.arange(matrix.shape[0], dtype=np.int32), np.diff(matrix.indptr))
 
-    BLOCK_ENTRIES, if not given.
-    """
-    step = max(1, (BLOCK_ENTRIES if most is None else most) // max(1, num_columns))
+
+def scaled(
+    matrix: sp.csr_array, rows: NDArray[np.float64], columns: NDArray[np.float64]
+) -> sp.csr_array:
+    """Return diag(rows) @ matrix @ diag(columns) in float32."""
+    values = np.repeat(rows, np.diff(matrix.indptr)) * matrix.data * columns[matrix.indices]
+    result = (values.astype(np.float32), matrix.indices, matrix.indptr)
+    return sp.csr_array(result, shape=matrix.shape)
+
+
+def pattern_of(matrix: sp.csr_array, keep: NDArray[np.bool_]) -> sp.csr_array:
+    """Return the entries of a mask [E], in CSR order, as a matrix of ones."""
+    starts = np.concatenate([[0], np.cumsum(keep)])[matrix.indptr].astype(matrix.indptr.dtype)
+    ones = np.ones(starts[-1], dtype=np.float32)
+    return sp.csr_array((ones, matrix.indices[keep], starts), shape=matrix.shape)
+
+
+def block_slices(
+    num_rows: int, num_columns: int, block_entries: int = BLOCK_ENTRIES
+) -> Iterator[slice]:
+    """Yield slices of rows that cut [num_rows, num_columns] into blocks of bounded size."""
+    step = max(1, block_entries // max(1, num_columns))
     for start in range(0, num_rows, step):
         yield slice(start, min(start + step, num_rows))
 
 
 def product_blocks(
-    left: sp.csr_array, right: sp.csr_array, name: str
+    left: sp.csr_array, right: sp.csr_array, name: str, block_entries: int = BLOCK_ENTRIES
 ) -> Iterator[tuple[slice, sp.csr_array]]:
-    """Yield left @ right in blocks of rows, as the phase `name`."""
+    """Yield left @ right in blocks of rows, and report progress as the phase `name`."""
     with phase(name, left.shape[0]) as advance:
-        for rows in block_slices(left.shape[0], right.shape[1]):
+        for rows in block_slices(left.shape[0], right.shape[1], block_entries):
             yield rows, sp.csr_array(left[rows] @ right)
             advance(rows.stop - rows.start)
 
 
+def top_of_product(
+    left: sp.csr_array,
+    right: sp.csr_array,
+    k: int,
+    *,
+    weigh: Weigh | None = None,
+    diagonal: bool = False,
+    block_entries: int = BLOCK_ENTRIES,
+) -> sp.csr_array:
+    """Return the k largest positive entries of each row of left @ right [M, M].
+
+    `weigh` changes the entries of the product before the largest are chosen. Without `diagonal`,
+    entries on the diagonal count as zero.
+    """
+    kept = []
+    for rows, block in product_blocks(left, right, "item neighbors", block_entries):
+        of_entries = row_numbers(block) + rows.start
+        if weigh is not None:
+            weigh(block.data, of_entries, block.indices)
+        if not diagonal:
+            block.data[of_entries == block.indices] = 0
+        kept.append(top_per_row(block, k))
+    return sp.csr_array(sp.vstack(kept, format="csr"))
+
+
 def top_per_row(matrix: sp.csr_array, k: int) -> sp.csr_array:
-    """Return `matrix` with only the k largest positive entries of each row, ties by column."""
+    """Return the k largest positive entries of each row; of equal ones the first by column."""
     counts = np.diff(matrix.indptr)
-    rows = np.repeat(np.arange(len(counts)), counts)
+    rows = row_numbers(matrix).astype(np.int64)  # the result has indices of this type
     keep = matrix.data > 0
     crowded = np.flatnonzero(counts > k)
     if len(crowded):
-        # The k-th value of a row discards most entries, and what is left is cheap to sort.
+        # The k-th value of a row discards most entries, so that few are left to sort.
         floor = np.zeros(len(counts), dtype=matrix.dtype)
         for part in block_slices(len(crowded), matrix.shape[1]):
             dense = torch.from_numpy(matrix[crowded[part]].toarray())

@@ -1,9 +1,9 @@
-"""Truncated singular value decomposition of a large sparse matrix, and encodings of nodes from it.
+"""Truncated singular value decomposition of a large sparse matrix.
 
-Randomised block Krylov iteration (Musco & Musco, NIPS 2015, arXiv:1504.05477): the span of
-Ω, AᵀA Ω, (AᵀA)² Ω, … contains the leading singular vectors to high accuracy after a few steps.
-The block is at least as wide as the rank, so that repeated singular values (those of a graph in
-several pieces) are all found.
+The method is randomized block Krylov iteration (Musco & Musco, NIPS 2015, arXiv:1504.05477). The
+span of Ω, AᵀA Ω, (AᵀA)² Ω, … contains the leading singular vectors to high accuracy after a few
+steps. The block is at least as wide as the rank: a graph in several pieces has repeated singular
+values, and a narrower block would miss some of them.
 
 Shapes: A is [U, I], k the rank, w the width of the Krylov basis.
 """
@@ -18,18 +18,17 @@ from scipy.linalg import eigh
 from torch import Tensor
 
 from mgformer.errors import ConfigError
-from mgformer.graph.bipartite import Graph
 from mgformer.graph.sparse import csr_matmul
 from mgformer.progress import phase
 
 MAX_PASSES = 8
-"""Repetitions of the orthogonalisation; one is the rule, two where directions run dry."""
+"""Most repetitions of the orthogonalization. Most blocks need one; nearly dependent ones two."""
 
 _log = logging.getLogger("mgformer")
 
 
 class TruncatedSVD(NamedTuple):
-    """A ≈ left diag(values) rightᵀ; the largest entry of a right vector, by magnitude, is > 0."""
+    """A ≈ left diag(values) rightᵀ; the entry of largest magnitude of a right vector is > 0."""
 
     left: Tensor  # [U, k] float32, orthonormal columns
     values: Tensor  # [k] float32, descending
@@ -44,14 +43,14 @@ def truncated_svd(
     iterations: int = 8,
     oversampling: int = 8,
 ) -> TruncatedSVD:
-    """Return the `rank` largest singular values of a float32 matrix and their vectors.
+    """Return the `rank` largest singular values of a float32 matrix, with their vectors.
 
     Args:
         matrix: [U, I] CSR.
         rank: Number of singular values, at most min(U, I).
         rng: Source of the starting block.
         iterations: Applications of AᵀA; memory is (U + I)(rank + oversampling)(iterations + 1).
-        oversampling: Columns of the block beyond the rank; more converge faster.
+        oversampling: Columns of the block beyond the rank; with more it converges faster.
     """
     if not 1 <= rank <= min(matrix.shape):
         raise ConfigError(
@@ -75,37 +74,17 @@ def truncated_svd(
     return TruncatedSVD((left * signs).float(), values.float(), (right * signs).float())
 
 
-def structural_encodings(
-    graph: Graph, rank: int, rng: np.random.Generator, *, normalized: bool
-) -> Tensor:
-    """Return [U√Σ; V√Σ] [N, rank], Eq. (3) of the MGFormer paper, users before items.
-
-    Args:
-        graph: Training pairs.
-        rank: Singular vectors; where the graph has fewer, the last columns are zero.
-        rng: Source of the decomposition's starting block.
-        normalized: Decompose D_u^(-1/2) R D_i^(-1/2) instead of R.
-    """
-    matrix = graph.normalized if normalized else graph.interactions
-    svd = truncated_svd(matrix, min(rank, *matrix.shape), rng)
-    encodings = torch.cat([svd.left, svd.right]) * svd.values.sqrt()
-    degrees = np.concatenate([graph.user_degrees, graph.item_degrees])
-    # What rounding leaves in the rows of isolated nodes would become directions when normalised.
-    encodings *= torch.from_numpy(degrees > 0)[:, None]
-    return torch.nn.functional.pad(encodings, (0, rank - encodings.shape[1]))
-
-
 def feasible_rank(rank: int, matrix: sp.csr_array) -> int:
-    """Return `rank`, lowered with a warning in the log where the matrix is too small for it."""
+    """Return `rank`, or the largest rank that the matrix can have, with a warning in the log."""
     largest = int(min(matrix.shape))
     if rank <= largest:
         return rank
-    _log.warning("rank %d is more than %d × %d data allow; using %d", rank, *matrix.shape, largest)
+    _log.warning("rank %d is too large for %d × %d data; using %d", rank, *matrix.shape, largest)
     return largest
 
 
 def _exact(tall: sp.csr_array, wide: sp.csr_array, rank: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return short vectors, their images and the values, from the dense Gram matrix."""
+    """Return vectors of the short side, their images and the values, from a dense Gram matrix."""
     with phase("svd", 1) as advance:
         gram = (wide.astype(np.float64) @ tall.astype(np.float64)).toarray()
         vectors, values = _leading(torch.from_numpy(gram), rank)
@@ -121,7 +100,7 @@ def _krylov(
     iterations: int,
     oversampling: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return short vectors, their images and the values, from a block Krylov space."""
+    """Return vectors of the short side, their images and the values, from a Krylov space."""
     length, size = tall.shape[1], rank + oversampling
     basis = torch.empty(length, size * (iterations + 1))
     images = torch.empty(tall.shape[0], basis.shape[1])
@@ -131,19 +110,19 @@ def _krylov(
         for step in range(iterations + 1):
             start, stop = step * size, (step + 1) * size
             recent = max(0, start - 2 * size)
-            # But for rounding, a new block overlaps with the last two only.
+            # Apart from rounding errors, a new block overlaps with the last two only.
             block, _ = _outside(basis[:, recent:start], block)
             for _ in range(MAX_PASSES):
                 block, kept = _outside(basis[:, :start], block)
-                # Directions that had run dry were noise, and lose most of themselves once more.
+                # Columns that lost most of their length are mostly noise: repeat for them.
                 if kept.diagonal().abs().min() > 0.5:
                     break
             basis[:, start:stop] = block
             images[:, start:stop] = csr_matmul(tall, block)
             image = images[:, start:stop].contiguous()
             block = csr_matmul(wide, image)
-            # Squaring loses half the digits: in float64 that leaves all of float32. What is far
-            # from the diagonal is nearly zero, and float32 will do.
+            # Squaring loses half the digits; half of float64 is still float32. Entries far from
+            # the diagonal are nearly zero, so float32 is enough for them.
             gram[:recent, start:stop] = images[:, :recent].T @ image
             for near, new in zip(
                 torch.split(images[:, recent:stop], 4096), torch.split(image, 4096), strict=True
@@ -156,13 +135,13 @@ def _krylov(
 
 
 def _outside(done: Tensor, block: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the QR factors of what of `block` lies outside the span of `done`."""
+    """Return the QR factors of the part of `block` outside the span of `done`."""
     directions, sizes = torch.linalg.qr(block - done @ (done.T @ block))
     return directions, sizes
 
 
 def _orthonormal(columns: Tensor) -> Tensor:
-    """Return nearly orthogonal columns made orthonormal, also where they vanish."""
+    """Make nearly orthogonal columns orthonormal, also columns of zeros."""
     factors = torch.linalg.qr(columns.double())
     signs: Tensor = torch.where(factors.R.diagonal() < 0, -1.0, 1.0)
     return factors.Q * signs

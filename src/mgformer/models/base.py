@@ -1,43 +1,68 @@
 """The contract of a model.
 
-A model is built from its `Config`, the training graph and a generator, and ends as a `Scorer`.
-It knows nothing of files, devices, optimisers, metrics or external ids.
+A model is built from its `Config`, the training graph and a generator, and returns a `Scorer`.
+It knows nothing about files, devices, optimizers, metrics or external ids.
+
+A model may build on another model: it may inherit from it (SGL is LightGCN with one more term in
+its loss) or import functions from its module. Code that serves one model lives in that model's
+module or package; code that several unrelated models share lives in `nn` or `graph`.
 """
 
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, PositiveInt
 from torch import Tensor, nn
+from torch.nn import functional
 
 from mgformer.data.sampling import Batch
 from mgformer.graph.bipartite import Graph
-from mgformer.models.space import Space
+from mgformer.models.space import Choice, Space, space_of
 from mgformer.ranking.score import Kind
 from mgformer.ranking.scorers import DotScorer, Scorer
 
+EmbeddingDim = Annotated[PositiveInt, Choice((32, 64, 128))]
+"""The type of the option `dim`: tuning tries the same sizes for all models."""
+
 
 class ModelConfig(BaseModel):
-    """Hyper-parameters of a model; each is written once, with its meaning below it."""
+    """The options of a model. The docstring below each option is shown to users."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
 
+def heads_must_divide(name: str, channels: int, num_heads: int) -> None:
+    """Raise an error unless the heads can split the channels of the option `name` evenly."""
+    if channels % num_heads:
+        raise ValueError(f"num_heads: got {num_heads}, expected a divisor of {name} = {channels}")
+
+
 class Model(ABC):
-    """A recommender without gradient training: everything happens in `scorer`."""
+    """A recommender without gradient training: `scorer` does all the work.
+
+    A subclass defines its options as the nested class `Config` and declares `config: Config`. An
+    option with a search space is annotated with it: `dim: Annotated[int, Choice((32, 64))] = 64`.
+    """
 
     Config: ClassVar[type[ModelConfig]]
-    space: ClassVar[Space]
-    """Where its options are looked for by tuning; options that are not in it stay as given."""
+    space: ClassVar[Space] = {}
+    """The values that tuning tries for each option; it leaves other options unchanged. Every class
+    gets them from the annotations of its `Config`."""
     score_kinds: ClassVar[tuple[Kind, ...]] = ()
-    """How its embeddings may be compared unless the run says; the best on validation is taken, the
-    first without validation. Empty: it has no embeddings."""
+    """The kinds of score to choose from if the run names none. The best one on validation is used,
+    or the first one without validation. Empty if the model has no embeddings."""
+    config: ModelConfig
 
-    @abstractmethod
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "Config" in vars(cls) and "space" not in vars(cls):
+            cls.space = space_of(cls.Config)
+
     def __init__(self, config: ModelConfig, graph: Graph, rng: np.random.Generator) -> None:
-        """Keep what is needed; the graph holds training pairs only."""
+        """Keep the options, the graph of training pairs, and the source of random numbers."""
+        self.config, self.graph, self.rng = config, graph, rng
 
     @abstractmethod
     def scorer(self) -> Scorer:
@@ -45,30 +70,42 @@ class Model(ABC):
 
 
 class TrainableModel(nn.Module, Model):
-    """A recommender trained by gradient descent on batches of pairs, ending as embeddings.
+    """A recommender with embeddings that gradient descent trains on batches of pairs.
 
-    Its parameters are what training changes and a checkpoint keeps, together with its persistent
-    buffers; everything else follows from the config, the graph and the generator.
+    Checkpoints keep its parameters and persistent buffers. Everything else must follow from the
+    config, the graph and the generator. Nodes are numbered with users first, then items.
     """
 
     score_kinds: ClassVar[tuple[Kind, ...]] = ("dot",)
     sparse_gradients: bool = False
-    """Whether gradients of `tables` hold only the rows touched; the training loop sets it."""
+    """Whether gradients of `tables` hold only the rows of the batch; the training loop sets it."""
 
-    def __init__(self) -> None:
+    def __init__(self, config: ModelConfig, graph: Graph, rng: np.random.Generator) -> None:
+        """Keep the options and the size of the graph; a subclass draws its parameters from rng."""
         nn.Module.__init__(self)
+        self.config = config
+        self.num_users, self.num_items = graph.num_users, graph.num_items
+        self.num_nodes = graph.num_nodes
 
     @abstractmethod
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
-        """Return the scalar to minimise on a batch; what is random is drawn from `generator`."""
+        """Return the scalar loss of a batch; random numbers come from `generator`."""
 
     @abstractmethod
     def scorer(self) -> DotScorer:
-        """Return the recommender as it is now."""
+        """Return the recommender in its current state of training."""
 
     def tables(self) -> list[nn.Parameter]:
-        """Return the parameters of which a batch touches a few rows only."""
+        """Return the parameters that are looked up by node: a batch uses only a few rows."""
         return []
 
     def on_epoch(self, rng: np.random.Generator) -> None:
-        """Prepare for an epoch, such as by drawing anew what is drawn once per epoch."""
+        """Prepare for an epoch, for example by drawing what changes once per epoch."""
+
+    def lookup(self, table: Tensor, nodes: Tensor) -> Tensor:
+        """Return rows […, d] of one of `tables` [N, d] for nodes […]."""
+        return functional.embedding(nodes, table, sparse=self.sparse_gradients)
+
+    def dot_scorer(self, embeddings: Tensor) -> DotScorer:
+        """Return the scorer of embeddings [N, d] of all nodes, without copying them."""
+        return DotScorer(embeddings[: self.num_users], embeddings[self.num_users :])

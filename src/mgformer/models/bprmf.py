@@ -1,24 +1,24 @@
-"""BPRMF (Rendle et al., UAI 2009, arXiv:1205.2618): seen items above unseen ones.
+"""BPRMF (Rendle et al., UAI 2009, arXiv:1205.2618): ranks seen items above unseen ones.
 
-A free embedding for every user and every item, no biases, as in all comparisons of graph models.
+Every user and every item has a free embedding. There are no biases, as in all comparisons of
+graph models.
 
 Shapes: N nodes (users, then items), d channels; B pairs, C negatives for each.
 """
 
-from typing import ClassVar, cast
+from typing import Annotated
 
 import numpy as np
 import torch
 from pydantic import NonNegativeFloat, PositiveInt
 from torch import Tensor, nn
-from torch.nn import functional
 
 from mgformer.data.sampling import Batch, UnseenItems
 from mgformer.graph.bipartite import Graph
-from mgformer.models.base import ModelConfig, TrainableModel
-from mgformer.models.space import Choice, Float, Int, Space
+from mgformer.models.base import EmbeddingDim, ModelConfig, TrainableModel
+from mgformer.models.space import Float, Int
+from mgformer.nn.initialization import normal_table
 from mgformer.nn.losses import bpr, l2_of_rows
-from mgformer.nn.tables import drawn_table
 from mgformer.ranking.scorers import DotScorer
 
 
@@ -28,37 +28,30 @@ class BPRMF(TrainableModel):
     class Config(ModelConfig):
         """Options of BPRMF."""
 
-        dim: PositiveInt = 64
+        dim: EmbeddingDim = 64
         """d, channels of the embeddings."""
-        num_negatives: PositiveInt = 1
-        """Unseen items drawn for every pair; more is the strongest lever there is (BARS)."""
-        l2: NonNegativeFloat = 1e-4
-        """Weight of half the squared norms of the rows of a pair."""
+        num_negatives: Annotated[PositiveInt, Int(1, 64, log=True)] = 1
+        """Unseen items drawn for each pair. More negatives often help a lot."""
+        l2: Annotated[NonNegativeFloat, Float(1e-6, 1e-2, log=True)] = 1e-4
+        """Weight of half the squared norms of the embeddings of a pair."""
 
-    space: ClassVar[Space] = {
-        "dim": Choice((32, 64, 128)),
-        "num_negatives": Int(1, 64, log=True),
-        "l2": Float(1e-6, 1e-2, log=True),
-    }
+    config: Config
 
     def __init__(self, config: ModelConfig, graph: Graph, rng: np.random.Generator) -> None:
-        super().__init__()
-        self.config = config = cast(BPRMF.Config, config)
-        self.num_users = graph.num_users
+        super().__init__(config, graph, rng)
         self.unseen = UnseenItems(graph.interactions)
-        self.embeddings = drawn_table(graph.num_nodes, config.dim, rng)  # [N, d]
+        self.embeddings = normal_table(self.num_nodes, self.config.dim, rng)  # [N, d]
 
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
         negatives = self.unseen.draw(batch.users, self.config.num_negatives, generator)
         users, items, others = (
-            functional.embedding(nodes, self.embeddings, sparse=self.sparse_gradients)
+            self.lookup(self.embeddings, nodes)
             for nodes in (batch.users, batch.items + self.num_users, negatives + self.num_users)
         )
         return bpr(users, items, others) + self.config.l2 * l2_of_rows(users, items, others)
 
     def scorer(self) -> DotScorer:
-        rows = self.embeddings.detach().clone()
-        return DotScorer(rows[: self.num_users], rows[self.num_users :])
+        return self.dot_scorer(self.embeddings.detach().clone())
 
     def tables(self) -> list[nn.Parameter]:
         return [self.embeddings]

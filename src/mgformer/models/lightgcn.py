@@ -1,12 +1,12 @@
 """LightGCN (He et al., SIGIR 2020, arXiv:2002.02126): embeddings averaged over the graph.
 
-Z = (X + ÂX + … + Âᴸ X) / (L + 1), trained so that seen items score above unseen ones. Only X is
-regularised, as in the authors' code.
+Z = (X + ÂX + … + Âᴸ X) / (L + 1), trained to rank seen items above unseen ones. Only X is
+regularized, as in the authors' code.
 
-Shapes: N nodes (users, then items), d channels; B pairs, C negatives for each.
+Shapes: N nodes (users, then items), d channels; B pairs, C negatives for each; q nodes of a batch.
 """
 
-from typing import ClassVar, NamedTuple, cast
+from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -15,59 +15,51 @@ from torch import Tensor
 
 from mgformer.data.sampling import Batch, UnseenItems
 from mgformer.graph.bipartite import Graph
-from mgformer.models.base import ModelConfig, TrainableModel
-from mgformer.models.space import Choice, Float, Int, Space
+from mgformer.models.base import EmbeddingDim, ModelConfig, TrainableModel
+from mgformer.models.space import Float, Int
+from mgformer.nn.initialization import normal_table
 from mgformer.nn.losses import bpr, info_nce, l2_of_rows
 from mgformer.nn.propagation import Propagation, places_of
-from mgformer.nn.tables import drawn_table
 from mgformer.ranking.scorers import DotScorer
-
-SPREAD = 0.1
-"""Deviation of the embeddings before training, as in the authors' code."""
 
 
 class Triple(NamedTuple):
-    """A batch with negatives, as nodes, and as places in the list of its different nodes."""
+    """A batch with negatives: its distinct nodes, and the place of each entry among them."""
 
-    nodes: Tensor  # [q], in order
+    nodes: Tensor  # [q], ascending
     users: Tensor  # [B], places in `nodes`
     items: Tensor  # [B]
     others: Tensor  # [B, C]
 
 
 class LightGCN(TrainableModel):
-    """score(u, i) = z_u · z_i. The models that add a term to its loss inherit from it."""
+    """score(u, i) = z_u · z_i. Models that add a term to its loss inherit from it."""
 
-    spread: float | None = SPREAD
+    deviation: ClassVar[float | None] = 0.1
+    """Standard deviation of X before training, as in the authors' code; None: Xavier's."""
 
     class Config(ModelConfig):
         """Options of LightGCN."""
 
-        dim: PositiveInt = 64
+        dim: EmbeddingDim = 64
         """d, channels of the embeddings."""
-        num_layers: PositiveInt = 3
-        """L, steps on the graph."""
+        num_layers: Annotated[PositiveInt, Int(1, 4)] = 3
+        """L, layers of propagation."""
         num_negatives: PositiveInt = 1
-        """Unseen items drawn for every pair."""
-        l2: NonNegativeFloat = 1e-4
+        """Unseen items drawn for each pair."""
+        l2: Annotated[NonNegativeFloat, Float(1e-6, 1e-2, log=True)] = 1e-4
         """Weight of half the squared norms of the rows of X of a pair."""
 
-    space: ClassVar[Space] = {
-        "dim": Choice((32, 64, 128)),
-        "num_layers": Int(1, 4),
-        "l2": Float(1e-6, 1e-2, log=True),
-    }
+    config: Config
 
     def __init__(self, config: ModelConfig, graph: Graph, rng: np.random.Generator) -> None:
-        super().__init__()
-        self.config = config = cast(LightGCN.Config, config)
-        self.num_users = graph.num_users
+        super().__init__(config, graph, rng)
         self.unseen = UnseenItems(graph.interactions)
-        self.embeddings = drawn_table(graph.num_nodes, config.dim, rng, self.spread)  # X
+        self.embeddings = normal_table(self.num_nodes, self.config.dim, rng, self.deviation)  # X
         self.propagation = Propagation(graph.adjacency)
 
     def encode(self, nodes: Tensor | None = None) -> Tensor:
-        """Return z of nodes, of all [N, d] if not given."""
+        """Return z [q, d] of nodes, or [N, d] of all nodes."""
         return self.propagation.mean(self.embeddings, self.config.num_layers, nodes)
 
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
@@ -75,7 +67,7 @@ class LightGCN(TrainableModel):
         return self.ranking_loss(triple, self.encode(triple.nodes))
 
     def triple(self, batch: Batch, generator: torch.Generator) -> Triple:
-        """Return the batch with negatives drawn."""
+        """Draw negatives for a batch."""
         negatives = self.unseen.draw(batch.users, self.config.num_negatives, generator)
         nodes, places = places_of(
             batch.users, batch.items + self.num_users, negatives + self.num_users
@@ -83,7 +75,7 @@ class LightGCN(TrainableModel):
         return Triple(nodes, *places)
 
     def ranking_loss(self, triple: Triple, z: Tensor) -> Tensor:
-        """Return BPR on z [q, d] of the nodes of a batch, and L2 on their rows of X."""
+        """Return BPR on z [q, d] of the nodes of a batch, plus L2 on their rows of X."""
         places = (triple.users, triple.items, triple.others)
         x = self.embeddings[triple.nodes]
         ranking = bpr(*(z[p] for p in places))
@@ -91,12 +83,11 @@ class LightGCN(TrainableModel):
 
     def scorer(self) -> DotScorer:
         with torch.no_grad():
-            z = self.encode()
-        return DotScorer(z[: self.num_users].clone(), z[self.num_users :].clone())
+            return self.dot_scorer(self.encode())
 
 
 def contrast_within(triple: Triple, one: Tensor, other: Tensor, temperature: float) -> Tensor:
-    """Return InfoNCE of two views [q, d] among the batch's different users, and its items."""
+    """Return InfoNCE of two views [q, d] among the users of a batch, plus among its items."""
     total = torch.zeros((), dtype=one.dtype)
     for places in (triple.users, triple.items):
         rows = places.unique()

@@ -1,25 +1,28 @@
-"""Where the options of a model are looked for, declared beside its config.
+"""The search space of tuning: which values to try for which option of a model.
 
-A space names the numbers that tuning changes. The form of a model (its kind of attention, encoder
-or views) is not among them: forms are different models, and the run says which one it is.
+An option names its values in its annotation: `l2: Annotated[float, Float(1e-6, 1e-2, log=True)]`.
+Options without such an annotation are not tuned, for example those that turn a model into another
+one (its attention, encoder or views): the run names them.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from pydantic import BaseModel
+
 
 @dataclass(frozen=True, kw_only=True)
 class _Conditional:
-    """What may be tried for one option, which may have an effect only beside others."""
+    """An option that may depend on other options."""
 
     when: Mapping[str, Any] = field(default_factory=dict)
-    """Options beside it, with the values without which it has no effect."""
+    """Values that other options must have; with any other value this option has no effect."""
 
 
 @dataclass(frozen=True)
 class Float(_Conditional):
-    """A number from `low` to `high`, both included; with `log`, every power of ten alike."""
+    """A number from `low` to `high`, both included, uniform or (`log`) log-uniform."""
 
     low: float
     high: float
@@ -31,7 +34,7 @@ class Float(_Conditional):
 
 @dataclass(frozen=True)
 class Int(_Conditional):
-    """A whole number from `low` to `high`, both included; with `log`, every power of ten alike."""
+    """A whole number from `low` to `high`, both included, uniform or (`log`) log-uniform."""
 
     low: int
     high: int
@@ -53,11 +56,21 @@ class Choice(_Conditional):
 
 Dimension = Float | Int | Choice
 Space = Mapping[str, Dimension]
-"""Option → what may be tried for it."""
+"""Maps the name of an option to the values that tuning may try."""
+
+
+def space_of(config: type[BaseModel]) -> Space:
+    """Return the search space that the annotations of a config declare."""
+    return {
+        name: dimension
+        for name, option in config.model_fields.items()
+        for dimension in option.metadata
+        if isinstance(dimension, Dimension)
+    }
 
 
 def searched(space: Space, options: Mapping[str, Any]) -> dict[str, Dimension]:
-    """Return the part of a space that has an effect where the options are these."""
+    """Return the dimensions of a space that have an effect with these options."""
     return {
         name: dimension
         for name, dimension in space.items()

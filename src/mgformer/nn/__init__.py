@@ -1,1 +1,1 @@
-"""Pure functions of tensors that models are put together from: features, attention, losses."""
+"""Building blocks that models share: features, attention, propagation, losses."""

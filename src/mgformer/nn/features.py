@@ -1,13 +1,15 @@
-"""Feature maps φ with φ(x)·φ(y) ≈ exp(x·y), or in the place of it; and the projections they use.
+"""Feature maps φ of kernel attention, Eq. (7) of the MGFormer paper, and their projections W.
 
-Random features estimate the exponential kernel without bias: positive ones (Choromanski et al.,
-ICLR 2021, arXiv:2009.14794) with independent, orthogonal or simplex projections (Reid et al., ICML
-2023, arXiv:2301.13856), in logarithms, and Fourier features. elu + 1 (arXiv:2006.16236), relu and
-focused (arXiv:2308.00442) are kernels of their own. Scale queries and keys by m^(-1/4) first, so
-that x·y carries the 1/√m of softmax attention.
+Random features are unbiased estimates of the exponential kernel, E φ(x)·φ(y) = exp(x·y). Positive
+ones (Choromanski et al., ICLR 2021, arXiv:2009.14794) are computed in logarithms, with independent,
+orthogonal or simplex projections (Reid et al., ICML 2023, arXiv:2301.13856); the paper uses
+simplex. Fourier features are the other kind. The maps elu + 1 (arXiv:2006.16236), relu and focused
+(arXiv:2308.00442) define kernels of their own.
 
-Shapes: n rows of m channels, F features; a projection W is [F, m], blocks of m rows, each block
-drawn on its own.
+Scale queries and keys by m^(-1/4) first, so that x·y includes the 1/√m of softmax attention.
+
+Shapes: n rows of m channels, F features; a projection W is [F, m] and consists of independent
+blocks of m rows.
 """
 
 import math
@@ -24,7 +26,10 @@ from mgformer.errors import ConfigError
 
 
 def simplex_projection(num_features: int, dim: int, rng: np.random.Generator) -> Tensor:
-    """Return W = D S R_o [F, m] float64: rows of a block point to the corners of a simplex."""
+    """Return W = D S R_o [F, m] float64: rows of a block point to the corners of a simplex.
+
+    This is the W of Eq. (7).
+    """
     directions = simplex(dim) @ _haar(_num_blocks(num_features, dim), dim, rng)  # [F/m, m, m]
     return _with_norms(directions, rng)
 
@@ -61,7 +66,7 @@ def positive_log_features(x: Tensor, projection: Tensor) -> Tensor:
 def fourier_features(x: Tensor, projection: Tensor) -> Tensor:
     """Return exp(½‖x‖²) [cos Wx, sin Wx] / √F, [n, 2F], of x [n, m].
 
-    They may be negative, and grow with the norm: ‖x‖² beyond 170 overflows in float32.
+    They may be negative, and they grow with the norm: ‖x‖² > 170 overflows in float32.
     """
     angles = x @ projection.T  # [n, F]
     scale = (0.5 * x.square().sum(1, keepdim=True)).exp() / math.sqrt(len(projection))
@@ -69,33 +74,33 @@ def fourier_features(x: Tensor, projection: Tensor) -> Tensor:
 
 
 def elu_features(x: Tensor) -> Tensor:
-    """Return elu(x) + 1 [n, m], positive also where adding 1 to elu(x) would round to zero."""
+    """Return elu(x) + 1 [n, m]; computed as exp(x) below 0, where the sum may round to zero."""
     return torch.where(x > 0, x + 1, x.clamp_max(0).exp())
 
 
 def relu_features(x: Tensor, floor: float = 1e-6) -> Tensor:
-    """Return relu(x) + floor [n, m]; a row without positive entries then attends evenly."""
+    """Return relu(x) + floor [n, m]; a row without positive entries attends to all evenly."""
     return functional.relu(x) + floor
 
 
 def focused_features(x: Tensor, power: float = 3, floor: float = 1e-6) -> Tensor:
-    """Return ‖r‖ r^p / ‖r^p‖ [n, m] with r = relu(x) + floor: sharper, of the same norm."""
+    """Return ‖r‖ r^p / ‖r^p‖ [n, m] with r = relu(x) + floor: sharper, with the same norm."""
     r = relu_features(x, floor)
-    # The direction does not depend on the scale, so the largest entry may be taken out for good:
-    # powers neither overflow nor vanish, and gradients are those of the formula.
+    # The direction does not depend on the scale. Dividing by the largest entry keeps powers from
+    # overflow and underflow, and does not change the gradients.
     sharp = (r / r.detach().amax(1, keepdim=True)) ** power
     return r.norm(dim=1, keepdim=True) * sharp / sharp.norm(dim=1, keepdim=True)
 
 
 class FeatureMap(NamedTuple):
-    """What one feature map needs, and what it gives; call it on x [n, m] and its projection."""
+    """A feature map; call it with x [n, m] and its projection."""
 
     log: bool
-    """Whether it gives log φ, for attention through a summary; plain φ goes through plain sums."""
+    """Whether it returns log φ (for `kernel_attention`) or φ (for `linear_attention`)."""
     project: Callable[[int, int, np.random.Generator], Tensor] | None
-    """Draws W [F, m] from F, m and a generator; None: the map has no projection, F = m."""
+    """Draws W [F, m] from F, m and a generator; None: the map has no projection and F = m."""
     features: Callable[..., Tensor]
-    """From x [n, m], and W if there is one, to features."""
+    """Maps x [n, m], and W if there is one, to features."""
 
     def __call__(self, x: Tensor, projection: Tensor | None = None) -> Tensor:
         return self.features(x) if projection is None else self.features(x, projection)
@@ -127,13 +132,13 @@ def _num_blocks(num_features: int, dim: int) -> int:
 def _haar(blocks: int, dim: int, rng: np.random.Generator) -> NDArray[np.float64]:
     """Return orthogonal matrices [blocks, m, m] from the Haar measure."""
     q, r = np.linalg.qr(rng.standard_normal((blocks, dim, dim)))
-    # QR fixes the signs of R by its algorithm, which leaves Q not uniform; make them positive.
+    # Q is uniform only if the diagonal of R is positive; LAPACK returns any signs.
     diagonal = np.diagonal(r, axis1=1, axis2=2)  # [blocks, m]
     return q * np.where(diagonal < 0, -1.0, 1.0)[:, None, :]
 
 
 def _with_norms(directions: NDArray[np.float64], rng: np.random.Generator) -> Tensor:
-    """Give unit rows [blocks, m, m] the norms of Gaussian vectors, χ_m, drawn on their own."""
+    """Give unit rows [blocks, m, m] independent norms of Gaussian vectors, χ_m."""
     blocks, dim, _ = directions.shape
     rows = directions.reshape(blocks * dim, dim)  # [F, m]
     norms = np.sqrt(rng.chisquare(dim, size=(blocks * dim, 1)))  # the diagonal of D

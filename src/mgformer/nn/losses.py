@@ -1,8 +1,8 @@
-"""Training objectives as pure functions of scores and rows.
+"""Losses as pure functions of embeddings.
 
-alignment and uniformity are those of Wang & Isola (ICML 2020, arXiv:2005.10242), put to use for
-recommendation by DirectAU (KDD 2022, arXiv:2206.12811). Every loss is a mean over the batch, so
-that weights do not depend on its size.
+Alignment and uniformity come from Wang & Isola (ICML 2020, arXiv:2005.10242); DirectAU (KDD 2022,
+arXiv:2206.12811) uses them for recommendation. Every loss is a mean over the batch, so that weights
+do not depend on its size.
 
 Shapes: B pairs in a batch, D channels, C candidates.
 """
@@ -18,22 +18,22 @@ from torch.nn import functional
 from mgformer.graph.sparse import block_slices
 
 BLOCK_ROWS = 256
-"""Rows whose distances to all others are held at a time: a block of weights stays in the cache."""
+"""Rows compared with all others at a time; their weights fit into the cache."""
 SHORTEST = 1e-12
-"""Rows are divided by their length, or by this: that of zero has no direction."""
+"""Smallest length that a row is divided by: a row of zeros has no direction."""
 BLOCK_SCORES = 1 << 21
-"""Scores held at a time where rows are compared with a whole table; 2^20 to 2^22 measured alike."""
+"""Scores held at a time when rows are compared with a table; 2^20 to 2^22 are equally fast."""
 
 
 def bpr(users: Tensor, items: Tensor, others: Tensor) -> Tensor:
-    """Return the mean of -log σ(u·i - u·j) over pairs [B, D] and others j [B, C, D] of each."""
+    """Return the mean of -log σ(u·i - u·j) over pairs [B, D] and their negatives j [B, C, D]."""
     positive = (users * items).sum(1, keepdim=True)  # [B, 1]
     negative = (others @ users[:, :, None]).squeeze(2)  # [B, C]
     return -functional.logsigmoid(positive - negative).mean()
 
 
 def l2_of_rows(*rows: Tensor) -> Tensor:
-    """Return half the squared norms of tensors [B, …, D], summed, per pair of the batch."""
+    """Return half the sum of the squared norms of tensors [B, …, D], divided by B."""
     return 0.5 * torch.stack([part.square().sum() for part in rows]).sum() / len(rows[0])
 
 
@@ -44,35 +44,39 @@ def align_uniform(
     *,
     t: float = 1.0,
     sides: Literal["sum", "mean"] = "sum",
+    block_rows: int = BLOCK_ROWS,
 ) -> Tensor:
     """Return alignment plus `weight` times uniformity of matching rows [B, D]: Eq. (13).
 
-    Rows count by their direction. Alignment is the mean ‖u - i‖² of the pairs; uniformity of a side
-    is log mean exp(-t ‖x_a - x_b‖²) over its pairs of rows. Equal rows are different rows, so that
-    duplicates count; a single one has no pairs and gives 0.
+    Rows are scaled to unit length. Alignment is the mean ‖u - i‖² over pairs. Uniformity of a side
+    is log mean exp(-t ‖x_a - x_b‖²) over all a ≠ b. Duplicates in a batch count as different rows.
+    A batch of one pair has no uniformity.
 
     Args:
         users: Embeddings of the users of the batch.
         items: Embeddings of their items.
         weight: λ of MGFormer, γ of DirectAU.
         t: Sharpness of uniformity: 1 in MGFormer's paper, 2 in DirectAU.
-        sides: Users and items are summed in MGFormer's paper, averaged in DirectAU.
+        sides: Uniformity of users and items is summed in MGFormer's paper, averaged in DirectAU.
+        block_rows: Rows compared with all others at a time.
     """
     weight = weight if sides == "sum" else 0.5 * weight
-    value: Tensor = _AlignUniform.apply(users, items, weight, t)  # type: ignore[no-untyped-call]
+    value: Tensor = _AlignUniform.apply(users, items, weight, t, block_rows)  # type: ignore[no-untyped-call]
     return value
 
 
 class _AlignUniform(torch.autograd.Function):
-    """Alignment and uniformity with their gradients, taken while what they are made of is at hand.
+    """Alignment and uniformity; the forward pass computes the gradients too.
 
-    For a row x_a of unit length with partner y_a the gradient is 2 (x_a - y_a) / B, and `weight`
-    times 4t Σ_b w_ab x_b / Σ w with w_ab = exp(-t ‖x_a - x_b‖²). For h_a, whose direction x_a is,
-    it is the part across x_a, over ‖h_a‖.
+    For a unit row x_a with partner y_a the gradient is 2 (x_a - y_a) / B plus `weight` times
+    4t Σ_b w_ab x_b / Σ w, with w_ab = exp(-t ‖x_a - x_b‖²). For h_a = ‖h_a‖ x_a it is the part
+    orthogonal to x_a, divided by ‖h_a‖.
     """
 
     @staticmethod
-    def forward(ctx: Any, users: Tensor, items: Tensor, weight: float, t: float) -> Tensor:
+    def forward(
+        ctx: Any, users: Tensor, items: Tensor, weight: float, t: float, block_rows: int
+    ) -> Tensor:
         batch = len(users)
         lengths = [side.norm(dim=1, keepdim=True).clamp_min(SHORTEST) for side in (users, items)]
         units = [side / length for side, length in zip((users, items), lengths, strict=True)]
@@ -82,7 +86,7 @@ class _AlignUniform(torch.autograd.Function):
         for x, length, sign in zip(units, lengths, (2, -2), strict=True):
             gradient = apart * (sign / batch)
             if batch > 1:
-                total, sums = _attracted(x, t)
+                total, sums = _pair_weights(x, t, block_rows)
                 value = value + weight * (total.log() - math.log(batch * (batch - 1)))
                 gradient.addcmul_(sums, 4 * t * weight / total)
             along = (gradient * x).sum(1, keepdim=True)
@@ -94,20 +98,20 @@ class _AlignUniform(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         for_users, for_items = ctx.saved_tensors
-        return for_users * gradient, for_items * gradient, None, None
+        return for_users * gradient, for_items * gradient, None, None, None
 
 
-def _attracted(x: Tensor, t: float) -> tuple[Tensor, Tensor]:
-    """Return Σ_ab w_ab and, for every row, Σ_b w_ab x_b [B, D], a ≠ b: every pair computed once.
+def _pair_weights(x: Tensor, t: float, block_rows: int) -> tuple[Tensor, Tensor]:
+    """Return Σ_ab w_ab and, for every row, Σ_b w_ab x_b [B, D], over a ≠ b, each pair once.
 
-    Rows are of unit length: no logit lies outside [-4t, 0], and sums of their exponentials neither
-    overflow nor, with t of a reasonable size, vanish. The [B, B] weights are never kept.
+    Rows have unit length, so logits lie in [-4t, 0]: the sums cannot overflow, and vanish only for
+    very large t. The [B, B] weights are never kept.
     """
     batch, total = len(x), x.new_zeros(())
     sums, shift = torch.zeros_like(x), x.new_tensor(-2 * t)
-    for start in range(0, batch, BLOCK_ROWS):
-        stop = min(start + BLOCK_ROWS, batch)
-        # Pairs with rows before `start` are in an earlier block, which is symmetric to this.
+    for start in range(0, batch, block_rows):
+        stop = min(start + block_rows, batch)
+        # By symmetry, an earlier block has computed the pairs with rows before `start`.
         weights = torch.addmm(shift, x[start:stop], x[start:].T, alpha=2 * t).exp_()
         weights.diagonal().zero_()
         total = total + weights.sum()
@@ -120,40 +124,45 @@ def _attracted(x: Tensor, t: float) -> tuple[Tensor, Tensor]:
 
 
 def info_nce(
-    a: Tensor, b: Tensor, temperature: float, *, candidates: Tensor | None = None
+    a: Tensor,
+    b: Tensor,
+    temperature: float,
+    *,
+    candidates: Tensor | None = None,
+    block_scores: int = BLOCK_SCORES,
 ) -> Tensor:
-    """Return the mean over r of logsumexp_k(a_r·c_k / τ) - a_r·b_r / τ, rows of unit length.
+    """Return the mean over r of logsumexp_k(a_r·c_k / τ) - a_r·b_r / τ, with rows of unit length.
 
     Args:
         a: One view [B, D].
         b: The other view of the same rows [B, D].
         temperature: τ.
-        candidates: The c_k [C, D] among which b_r is to be told apart, such as the other view of
-            a whole table, b_r being one of them; the rows of b, if not given.
+        candidates: The c_k [C, D], which include the b_r; the rows of b if not given.
+        block_scores: Scores a_r·c_k held at a time.
     """
     a, b = functional.normalize(a), functional.normalize(b)
     c = b if candidates is None else functional.normalize(candidates)
     a = a / temperature
-    return mean_log_sum_exp(a, c) - (a * b).sum(1).mean()
+    return mean_log_sum_exp(a, c, block_scores) - (a * b).sum(1).mean()
 
 
-def mean_log_sum_exp(a: Tensor, c: Tensor) -> Tensor:
+def mean_log_sum_exp(a: Tensor, c: Tensor, block_scores: int = BLOCK_SCORES) -> Tensor:
     """Return the mean over the rows of a [B, D] of log Σ_k exp(a_r·c_k), over rows of c [C, D].
 
-    The [B, C] products are made block by block and never kept.
+    The [B, C] scores are computed block by block and never kept.
     """
-    value: Tensor = _MeanLogSumExp.apply(a, c)  # type: ignore[no-untyped-call]
+    value: Tensor = _MeanLogSumExp.apply(a, c, block_scores)  # type: ignore[no-untyped-call]
     return value
 
 
 class _MeanLogSumExp(torch.autograd.Function):
-    """With p_rk = softmax_k(a_r·c_k), the gradients are p c / B and pᵀ a / B: taken on the way."""
+    """The gradients, p c / B and pᵀ a / B with p_rk = softmax_k(a_r·c_k), come with the value."""
 
     @staticmethod
-    def forward(ctx: Any, a: Tensor, c: Tensor) -> Tensor:
+    def forward(ctx: Any, a: Tensor, c: Tensor, block_scores: int) -> Tensor:
         batch, total = len(a), a.new_zeros(())
         for_a, for_c = torch.empty_like(a), torch.zeros_like(c)
-        for rows in block_slices(batch, len(c), BLOCK_SCORES):
+        for rows in block_slices(batch, len(c), block_scores):
             p = a[rows] @ c.T  # [block, C]
             peaks = p.amax(1, keepdim=True)
             p.sub_(peaks).exp_()
@@ -167,6 +176,6 @@ class _MeanLogSumExp(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
         for_a, for_c = ctx.saved_tensors
-        return for_a * gradient, for_c * gradient
+        return for_a * gradient, for_c * gradient, None

@@ -1,9 +1,9 @@
-"""Linear propagation on a graph: Âˡ X, and means over its layers, as in LightGCN.
+"""Linear propagation on a graph: Âˡ X, and means over layers, as in LightGCN.
 
-He et al. (SIGIR 2020, arXiv:2002.02126). A training step needs the last layer for the nodes of its
-batch only: `rows` computes those and no others, and sends the gradient back along their edges only.
+He et al. (SIGIR 2020, arXiv:2002.02126). A training step needs the last layer only for the nodes of
+its batch: `rows` computes only these, and its gradient follows only their edges.
 
-Shapes: N nodes, d channels; q nodes wanted.
+Shapes: N nodes, d channels; q nodes of a batch.
 """
 
 from collections.abc import Sequence
@@ -48,7 +48,7 @@ def mean_of_layers(steps: Sequence[Propagation], x: Tensor, nodes: Tensor | None
 
 
 def places_of(*parts: Tensor) -> tuple[Tensor, list[Tensor]]:
-    """Return the different nodes of several lists, and where each list's nodes are among them."""
+    """Return the distinct nodes of several lists, and the places of each list among them."""
     nodes, places = torch.cat([part.flatten() for part in parts]).unique(return_inverse=True)
     split = places.split([part.numel() for part in parts])
     return nodes, [p.reshape(part.shape) for p, part in zip(split, parts, strict=True)]

@@ -1,4 +1,4 @@
-"""GFormer and what serves it alone."""
+"""GFormer: the model, its attention along edges, its sampled graphs and its positions."""
 
 from mgformer.models.gformer.model import GFormer
 

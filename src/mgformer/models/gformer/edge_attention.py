@@ -1,14 +1,13 @@
-"""Attention of several heads along the edges of a graph, as in GFormer (arXiv:2306.02330).
+"""Multi-head attention along the edges of a graph, as in GFormer (arXiv:2306.02330).
 
 For an edge from row r to column c and a head, a = clip(q_r · k_c, ±10) and
 α = exp(a) / (Σ exp(a) over the edges of r + 1e-8); a row receives Σ α v_c. Scores are not divided
-by the root of the channels. No [E, d] tensor is ever held: what is needed per edge is one number
-for each head, and the gradients are again sums along edges, in one direction or the other.
+by the root of the channels. No [E, d] tensor is ever held: each edge needs one number per head,
+and the gradients are again sums along edges, in one direction or the other.
 
 Shapes: N nodes, E edges, H heads, d channels of all heads together, d/H of one.
 """
 
-import math
 import warnings
 from typing import Any
 
@@ -19,22 +18,25 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
+from mgformer.graph.sparse import row_numbers
+from mgformer.nn.initialization import xavier_matrices
+
 LIMIT = 10.0
-"""Scores are clipped to ± this, so that their exponentials need no shift."""
+"""Bound on the magnitude of scores; their exponentials then need no shift."""
 EPSILON = 1e-8
-"""Added to the sums of exponentials, as in the authors' code."""
+"""Term added to the sums of exponentials, as in the authors' code."""
 
 
 class EdgePattern:
     """The edges of a CSR matrix [N, N], by row and by column; its values do not matter."""
 
     def __init__(self, matrix: sp.csr_array) -> None:
-        num_nodes, indices, indptr = matrix.shape[0], matrix.indices, matrix.indptr
+        indices, indptr = matrix.indices, matrix.indptr
         self.shape: tuple[int, int] = matrix.shape
         places = np.arange(len(indices), dtype=np.int32)
         by_column = sp.csr_array((places, indices, indptr), shape=matrix.shape).tocsc()
-        rows = np.repeat(np.arange(num_nodes, dtype=np.int32), np.diff(indptr))
-        self.rows, self.columns, self.starts = map(torch.from_numpy, (rows, indices, indptr))
+        self.rows = torch.from_numpy(row_numbers(matrix))  # [E]
+        self.columns, self.starts = torch.from_numpy(indices), torch.from_numpy(indptr)
         self.order = torch.from_numpy(by_column.data)  # [E], edges by column
         self.rows_by_column = torch.from_numpy(by_column.indices)  # [E]
         self.column_starts = torch.from_numpy(by_column.indptr)  # [N + 1]
@@ -43,7 +45,7 @@ class EdgePattern:
         """Return left_r · right_c of every edge and head [E, H], for left, right [N, d]."""
         unused = left.new_zeros(len(self.columns))
         with warnings.catch_warnings():
-            # Such tensors are in beta, torch says; the product is compared with a loop in tests.
+            # torch warns that these tensors are in beta; tests compare the product with a loop.
             warnings.simplefilter("ignore", UserWarning)
             pattern = torch.sparse_csr_tensor(
                 self.starts, self.columns, unused, self.shape, check_invariants=False
@@ -71,19 +73,17 @@ class EdgePattern:
 
 
 class EdgeAttention(nn.Module):
-    """Attention with learned queries, keys and values; heads are concatenated, and that is all."""
+    """Attention with learned queries, keys and values; heads are concatenated without a map."""
 
     def __init__(self, channels: int, num_heads: int, rng: np.random.Generator) -> None:
         super().__init__()
         self.num_heads = num_heads
-        bound = math.sqrt(6 / (2 * channels))
-        drawn = rng.uniform(-bound, bound, size=(3, channels, channels))
-        w_query, w_key, w_value = torch.from_numpy(drawn).float()
+        w_query, w_key, w_value = xavier_matrices(3, channels, rng)
         self.w_query, self.w_key = nn.Parameter(w_query.clone()), nn.Parameter(w_key.clone())
         self.w_value = nn.Parameter(w_value.clone())
 
     def forward(self, edges: EdgePattern, x: Tensor) -> Tensor:
-        """Return what every node receives along its edges [N, d], from x [N, d]."""
+        """Return the attention [N, d] of every node along its edges, from x [N, d]."""
         inputs = (x @ self.w_query, x @ self.w_key, x @ self.w_value)
         result: Tensor = _Attention.apply(*inputs, edges, self.num_heads)  # type: ignore[no-untyped-call]
         return result
@@ -140,7 +140,7 @@ def _shares(edges: EdgePattern, scores: Tensor) -> Tensor:
 def _sums(indices: Tensor, starts: Tensor, weights: Tensor, values: Tensor) -> Tensor:
     """Sum values [N, d] of indices [E] with weights [E, H] from each start to the next [N, d]."""
     num_heads = weights.shape[1]
-    # Bags of a head at a time: there is one weight for all channels of a value.
+    # One head at a time: embedding_bag takes one weight for all channels of a value.
     heads = [
         functional.embedding_bag(
             indices,

@@ -1,73 +1,71 @@
-"""GFormer (Li et al., SIGIR 2023, arXiv:2306.02330): edges are masked by attention and rebuilt.
+"""GFormer (Li et al., SIGIR 2023, arXiv:2306.02330): masks edges by attention and rebuilds them.
 
-A graph transformer scores the edges. Those of low score feed a linear encoder; those of high score,
-the rationale, are mostly masked, and a decoder, the same transformer on a graph of rebuilt edges,
-makes up for them. Two sparse views, of edges of high and of low score, add contrastive terms.
+A graph transformer scores the edges. Edges with low scores feed a linear encoder. Most edges with
+high scores, the rationale, are masked. A decoder, the same transformer on a graph of rebuilt edges,
+replaces them. Two sparse views, with edges of high and of low score, add contrastive terms.
 
-This follows the authors' code, which is what produced their numbers, where it and the paper differ:
-the sampler is not trained, and ranking uses neither positions nor the decoder. In their code the
-part of a node itself in its position is, by the way it is tiled, the mean of other nodes. It is so
-here too (`reference_quirks`): with the node itself, training sees a map of X that ranking does not,
-and X learns more slowly. Negatives are drawn anew for every step, gradients are not clipped (at a
-norm of 20), and embeddings are normal, not uniform, numbers at the start. Every output of the
+Where paper and code of the authors differ, this follows the code, which produced their numbers. The
+sampler is not trained, and ranking uses neither positions nor the decoder. Their code tiles a
+tensor the wrong way, so the term of the node itself in its position is a mean of other nodes. By
+default it is so here too (`reference_quirks`): with the node itself, training sees a map of X that
+ranking does not use, and X learns more slowly.
+
+Other differences from that code: every step draws new negatives, gradients are not clipped
+(at a norm of 20), embeddings start as normal instead of uniform numbers, and every output of the
 position layers counts in Z.
 
 Shapes: N nodes (users, then items), d channels, H heads, A anchors, E edges; B pairs.
 """
 
-from typing import Annotated, ClassVar, NamedTuple, cast
+from typing import Annotated, NamedTuple
 
 import numpy as np
-import scipy.sparse as sp
 import torch
 from pydantic import Field, NonNegativeFloat, PositiveInt, model_validator
 from torch import Tensor, nn
 
 from mgformer.data.sampling import Batch, UnseenItems
 from mgformer.graph.bipartite import Graph
-from mgformer.graph.sparse import SparseProduct
-from mgformer.models.base import ModelConfig, TrainableModel
-from mgformer.models.gformer.anchors import closeness
+from mgformer.graph.sparse import SparseProduct, pattern_of
+from mgformer.models.base import EmbeddingDim, ModelConfig, TrainableModel, heads_must_divide
 from mgformer.models.gformer.edge_attention import EdgeAttention, EdgePattern
-from mgformer.models.gformer.positions import anchor_encoding, drawn_linear, tiled_means
+from mgformer.models.gformer.positions import (
+    anchor_encoding,
+    closeness,
+    drawn_linear,
+    tiled_means,
+)
 from mgformer.models.gformer.sampled_edges import (
     drawn_edges,
     edges_with_loops,
     normalized_by_rows,
-    subgraph,
     with_loops,
     with_random_edges,
     with_rebuilt_edges,
 )
-from mgformer.models.space import Choice, Float, Int, Space
+from mgformer.models.space import Float, Int
+from mgformer.nn.initialization import normal_table
 from mgformer.nn.losses import bpr, mean_log_sum_exp
 from mgformer.nn.propagation import Propagation
-from mgformer.nn.tables import drawn_table
 from mgformer.ranking.scorers import DotScorer
 
 HIGHEST_SCORE = 3.0
-"""Scores of edges are clipped here; they are at most H."""
+"""Upper bound on the score of an edge, which is at most H."""
 LEAST_WEIGHT = 1e-3
-"""Added to the scores by which the rationale is drawn."""
+"""Term added to the scores before the rationale is drawn by them."""
 
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class View(NamedTuple):
-    """A graph to average over, and to attend along."""
+    """A sparse graph for averages and for attention."""
 
     average: SparseProduct
     edges: EdgePattern
 
-    @classmethod
-    def of(cls, pattern: sp.csr_array) -> "View":
-        """Return the view of some edges, with loops."""
-        matrix = normalized_by_rows(with_loops(pattern))
-        return cls(SparseProduct(matrix), EdgePattern(matrix))
-
 
 class Graphs(NamedTuple):
-    """What is drawn every few steps."""
+    """The random graphs, which are drawn again every few steps."""
 
     encoder: SparseProduct
     decoder: EdgePattern
@@ -76,7 +74,7 @@ class Graphs(NamedTuple):
 
 
 class Encoded(NamedTuple):
-    """Embeddings of all nodes, for training."""
+    """Embeddings of all nodes in training."""
 
     z: Tensor  # [N, d]
     rationale: Tensor  # S [N, d]
@@ -89,105 +87,90 @@ class GFormer(TrainableModel):
     class Config(ModelConfig):
         """Options of GFormer.
 
-        The authors add reg·‖all parameters‖² to the loss: that is train.weight_decay = 2 reg, which
-        adds to gradients; theirs is reg = 1e-4, and 1e-5 on iFashion.
+        The authors add reg·‖all parameters‖² to the loss, with reg = 1e-4 (1e-5 on iFashion). Set
+        train.weight_decay = 2 reg for the same gradients.
         """
 
-        dim: PositiveInt = 64
+        dim: EmbeddingDim = 64
         """d, channels of the embeddings; 32 in the authors' code."""
-        num_layers: PositiveInt = 2
-        """L, steps on the graph; 3 in the paper's run on Yelp."""
+        num_layers: Annotated[PositiveInt, Int(1, 3)] = 2
+        """L, layers of propagation; 3 in the paper's run on Yelp."""
         num_heads: PositiveInt = 4
-        """H of the graph transformer, among which the channels are shared out."""
+        """H, heads of the graph transformer; they split the channels evenly."""
         num_anchors: PositiveInt = 32
-        """A, nodes drawn for every epoch by which positions are told."""
+        """A, anchor nodes drawn for every epoch; positions are distances to them."""
         num_position_layers: PositiveInt = 1
-        """Layers that add positions, one upon the other."""
+        """Number of layers that add positions."""
         reference_quirks: bool = True
-        """Whether the part of a node itself in its position is the mean of A others, as in the
-        authors' code; False: the node, as meant."""
+        """Whether the term of a node itself in its position is the mean of A other nodes, as in the
+        authors' code. With false it is the node itself, as the paper intends."""
         refresh: PositiveInt = 10
-        """Steps for which the graphs that are drawn stay the same."""
+        """Number of steps before the random graphs are drawn again."""
         keep_share: Share = 0.9
-        """Share of the edges that the encoder keeps."""
+        """Share of the edges that the encoder uses."""
         added_share: NonNegativeFloat = 0.01
-        """Random edges among those that are scored, for each edge of the graph."""
+        """Random edges added before scoring, per edge of the graph."""
         rebuilt_share: NonNegativeFloat = 0.8
-        """Random edges of the decoder's graph between ends of masked edges, for each edge."""
+        """Random edges between ends of masked edges in the decoder's graph, per edge."""
         pool_share: NonNegativeFloat = 0.5
-        """Ends of kept edges among which the decoder's are drawn too, for each masked edge."""
+        """Kept edges whose ends also serve the decoder's random edges, per masked edge."""
         view_share: Share = 0.1
-        """Share of the edges in the rationale, and in the complement."""
+        """Share of the edges in each of the two views, rationale and complement."""
         view_attention: NonNegativeFloat = 0.1
-        """Weight of attention in these two views."""
-        uniformity_weight: NonNegativeFloat = 1.0
-        """Weight of the terms that push users apart, and items apart (ssl)."""
+        """Weight of attention in the two views."""
+        uniformity_weight: Annotated[NonNegativeFloat, Float(0.1, 5.0, log=True)] = 1.0
+        """Weight of the terms that push users apart and items apart; `ssl` in the authors' code."""
         independence_weight: NonNegativeFloat = 1e-3
-        """Weight of the term that pushes rationale and complement apart (ctra)."""
-        rationale_weight: NonNegativeFloat = 1.0
-        """Weight of ranking by the rationale (b2); 1e-6 in the paper's run on LastFM."""
+        """Weight of the term that pushes the two views apart; `ctra` in the authors' code."""
+        rationale_weight: Annotated[NonNegativeFloat, Float(1e-6, 1.0, log=True)] = 1.0
+        """Weight of ranking by the rationale; `b2` in the authors' code, 1e-6 on LastFM."""
 
         @model_validator(mode="after")
-        def _heads_share_channels(self) -> "GFormer.Config":
-            if self.dim % self.num_heads:
-                raise ValueError(
-                    f"dim = {self.dim} cannot be shared out among num_heads = {self.num_heads}"
-                )
+        def _heads_divide_channels(self) -> "GFormer.Config":
+            heads_must_divide("dim", self.dim, self.num_heads)
             return self
 
-    space: ClassVar[Space] = {
-        "dim": Choice((32, 64, 128)),
-        "num_layers": Int(1, 3),
-        "uniformity_weight": Float(0.1, 5.0, log=True),
-        "rationale_weight": Float(1e-6, 1.0, log=True),
-    }
+    config: Config
 
     def __init__(self, config: ModelConfig, graph: Graph, rng: np.random.Generator) -> None:
-        super().__init__()
-        self.config = config = cast(GFormer.Config, config)
-        self.num_users, self.num_nodes = graph.num_users, graph.num_nodes
+        super().__init__(config, graph, rng)
+        dim, num_layers = self.config.dim, self.config.num_position_layers
         self.pattern = edges_with_loops(graph)
         self.average = Propagation(normalized_by_rows(self.pattern))
         self.unseen = UnseenItems(graph.interactions)
-        self.embeddings = drawn_table(graph.num_nodes, config.dim, rng)  # X
-        self.attention = EdgeAttention(config.dim, config.num_heads, rng)
-        maps = [
-            drawn_linear(config.dim, 2 * config.dim, rng)
-            for _ in range(config.num_position_layers + 1)
-        ]
+        self.embeddings = normal_table(graph.num_nodes, dim, rng)  # X
+        self.attention = EdgeAttention(dim, self.config.num_heads, rng)
+        maps = [drawn_linear(dim, 2 * dim, rng) for _ in range(num_layers + 1)]
         weights, biases = (torch.stack(parts) for parts in zip(*maps, strict=True))
         self.position_weights = nn.Parameter(weights[1:].clone())  # [layers, d, 2d]
         self.position_biases = nn.Parameter(biases[1:].clone())  # [layers, d]
-        # The sampler's own map gets no gradient, so it is as it was drawn and no parameter.
+        # The map of the sampler gets no gradient. It is not a parameter and keeps its first values.
         self.sampler_weight = nn.Buffer(weights[0].clone(), persistent=False)
         self.sampler_bias = nn.Buffer(biases[0].clone(), persistent=False)
         self.anchors: Tensor = nn.Buffer(torch.empty(0).long(), persistent=False)  # [A]
         self.closeness: Tensor = nn.Buffer(torch.empty(0, 0), persistent=False)  # [N, A]
-        self.steps = 0  # for which the graphs have been used
+        self.steps = 0  # since the graphs were drawn
         self.on_epoch(rng)
 
     def on_epoch(self, rng: np.random.Generator) -> None:
         count = min(self.config.num_anchors, self.num_nodes)
         self.anchors = torch.from_numpy(rng.choice(self.num_nodes, count, replace=False))
         self.closeness = closeness(self.pattern, self.anchors).to(self.embeddings.dtype)
-        # Graphs are drawn anew with the next step: an epoch does not depend on the one before.
+        # The next step draws the graphs again: an epoch does not depend on the one before.
         self.graphs: Graphs | None = None
 
     def edge_scores(self, edges: EdgePattern) -> Tensor:
-        """Return the attention that edges get [E], over all heads."""
+        """Return the attention on each edge [E], summed over heads."""
         with torch.no_grad():
             x = self._positions(self.embeddings, self.sampler_weight, self.sampler_bias)
             return self.attention.shares(edges, x).sum(1).clamp_max(HIGHEST_SCORE)
 
     def drawn_graphs(self, generator: torch.Generator) -> Graphs:
-        """Score the edges and draw the graphs by their scores."""
+        """Score the edges and draw the graphs by the scores."""
         config = self.config
         pattern = with_random_edges(self.pattern, config.added_share, generator)
         scores = self.edge_scores(EdgePattern(pattern))
-        count, view_count = (
-            int(share * pattern.nnz) for share in (config.keep_share, config.view_share)
-        )
-        kept = drawn_edges(-scores, count, generator)
+        kept = drawn_edges(-scores, int(config.keep_share * pattern.nnz), generator)
         decoder = with_rebuilt_edges(
             pattern,
             kept,
@@ -195,21 +178,25 @@ class GFormer(TrainableModel):
             share=config.rebuilt_share,
             generator=generator,
         )
+        view_count = int(config.view_share * pattern.nnz)
         rationale = drawn_edges((scores + LEAST_WEIGHT).log(), view_count, generator)
         complement = drawn_edges(-scores, view_count, generator)
+        encoder, *views = (
+            normalized_by_rows(with_loops(pattern_of(pattern, mask.numpy())))
+            for mask in (kept, rationale, complement)
+        )
         return Graphs(
-            SparseProduct(normalized_by_rows(with_loops(subgraph(pattern, kept)))),
+            SparseProduct(encoder),
             EdgePattern(decoder),
-            View.of(subgraph(pattern, rationale)),
-            View.of(subgraph(pattern, complement)),
+            *(View(SparseProduct(view), EdgePattern(view)) for view in views),
         )
 
     def encode(self, graphs: Graphs) -> Encoded:
-        """Return the embeddings of all nodes that the loss compares."""
-        layers = [cast(Tensor, self.embeddings)]
+        """Return the embeddings of all nodes for the loss."""
+        layers: list[Tensor] = [self.embeddings]
         for _ in range(self.config.num_layers):
             layers.append(graphs.encoder(layers[-1]))
-        below = torch.stack(layers[:-1]).sum(0)  # averages are linear: one product for all layers
+        below = torch.stack(layers[:-1]).sum(0)  # averages are linear: one product serves all
         rationale, complement = (
             self.embeddings
             + self.config.view_attention * self.attention(view.edges, self.embeddings)
@@ -232,7 +219,7 @@ class GFormer(TrainableModel):
     def objective(self, batch: Batch, negatives: Tensor, encoded: Encoded) -> Tensor:
         """Return the loss of a batch with negatives [B, 1]."""
         config = self.config
-        users, items = encoded.z.split([self.num_users, self.num_nodes - self.num_users])
+        users, items = encoded.z.split([self.num_users, self.num_items])
         positive = (users[batch.users] * items[batch.items]).sum(1).mean()
         reconstruction = mean_log_sum_exp(users[batch.users], items) - positive
         uniformity = mean_log_sum_exp(users[batch.users.unique()], users) + mean_log_sum_exp(
@@ -240,7 +227,7 @@ class GFormer(TrainableModel):
         )
         of_users = encoded.rationale[batch.users]  # [B, d]
         independence = (of_users * encoded.complement[batch.users]).logsumexp(1).mean()
-        # The negative is of the whole encoder, not of the rationale.
+        # The negative comes from the whole encoder, not from the rationale.
         of_items = encoded.rationale[self.num_users + batch.items]
         ranking = bpr(of_users, of_items, items[negatives])
         return (
@@ -254,7 +241,7 @@ class GFormer(TrainableModel):
         num_layers = self.config.num_layers
         with torch.no_grad():
             z = (num_layers + 1) * self.average.mean(self.embeddings, num_layers)
-        return DotScorer(z[: self.num_users].clone(), z[self.num_users :].clone())
+        return self.dot_scorer(z)
 
     def _positions(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         own = tiled_means(x, len(self.anchors)) if self.config.reference_quirks else x

@@ -1,7 +1,7 @@
-"""Where nodes are on a graph, told by the nodes that they are close to.
+"""Positions of nodes on a graph, described by their distances to a few anchor nodes.
 
-The position-aware network of You et al. (ICML 2019, arXiv:1906.04817) as GFormer
-(arXiv:2306.02330) uses it: without activations, so it is one linear map.
+This is the position-aware network of You et al. (ICML 2019, arXiv:1906.04817) in the form that
+GFormer (arXiv:2306.02330) uses: without activations, so it is one linear map.
 
 Shapes: N nodes, A anchors, d channels.
 """
@@ -9,8 +9,28 @@ Shapes: N nodes, A anchors, d channels.
 import math
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 from torch import Tensor
+
+from mgformer.graph.sparse import csr_matmul
+
+
+def closeness(adjacency: sp.csr_array, anchors: Tensor) -> Tensor:
+    """Return 1 / (distance + 1) of nodes to anchors [N, A], or 0 if there is no path.
+
+    `adjacency` [N, N] is symmetric, `anchors` [A] are nodes. One breadth-first search serves all
+    anchors: a step along the edges is one matrix product.
+    """
+    reached = torch.zeros(adjacency.shape[0], len(anchors), dtype=torch.bool)
+    reached[anchors, torch.arange(len(anchors))] = True
+    frontier, result, distance = reached, reached.float(), 0
+    while frontier.any():
+        distance += 1
+        frontier = (csr_matmul(adjacency, frontier.float()) > 0) & ~reached
+        reached = reached | frontier
+        result[frontier] = 1 / (distance + 1)
+    return result
 
 
 def anchor_encoding(
@@ -29,19 +49,19 @@ def anchor_encoding(
         closeness: ω [N, A].
         weight: [W₁ | W₂], [d, 2d].
         bias: b [d].
-        own: What stands for x in the part of a node itself [N, d]; x if not given.
+        own: Takes the place of x_v [N, d]; x if not given.
     """
     of_anchors, of_self = weight.chunk(2, dim=1)
-    # W₁ is applied to the few anchors, not to the many nodes.
-    told = closeness @ (x[anchors] @ of_anchors.T / len(anchors))
-    return told + torch.addmm(bias, x if own is None else own, of_self.T)
+    # Apply W₁ to the few anchors, not to the many nodes.
+    from_anchors = closeness @ (x[anchors] @ of_anchors.T / len(anchors))
+    return from_anchors + torch.addmm(bias, x if own is None else own, of_self.T)
 
 
 def tiled_means(x: Tensor, count: int) -> Tensor:
-    """Return, for node v [N, d], the mean of the `count` rows of x from v·count on, going round.
+    """Return for node v [N, d] the mean of `count` rows of x from v·count on, wrapping around.
 
-    That is what becomes of the node itself where x is tiled as a whole, [N·count, d], and then
-    viewed as [N, count, d]. No more rows than there are.
+    The authors' code tiles x as a whole to [N·count, d] and views the result as [N, count, d]. This
+    is its mean over the second dimension. `count` is at most N.
     """
     rows = torch.cat([x, x[:count]]).double()
     sums = torch.cat([rows.new_zeros(1, x.shape[1]), rows.cumsum(0)])
@@ -52,7 +72,7 @@ def tiled_means(x: Tensor, count: int) -> Tensor:
 def drawn_linear(
     num_outputs: int, num_inputs: int, rng: np.random.Generator
 ) -> tuple[Tensor, Tensor]:
-    """Return a weight and a bias, uniform as those of torch's linear maps."""
+    """Draw a weight and a bias from the uniform distribution of torch's linear maps."""
     bound = 1 / math.sqrt(num_inputs)
     weight = rng.uniform(-bound, bound, size=(num_outputs, num_inputs))
     bias = rng.uniform(-bound, bound, size=num_outputs)

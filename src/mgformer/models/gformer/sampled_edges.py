@@ -1,7 +1,7 @@
-"""Random subgraphs by weights of the edges, and edges added at random.
+"""Random subgraphs drawn by weights of the edges, and random additional edges.
 
-A matrix is a pattern here: its stored entries are directed edges, in the order of CSR, and weights
-go with them in this order. A direction of an edge may be drawn without the other.
+A matrix is a pattern: its stored entries are directed edges, in CSR order. Weights and masks of
+edges have the same order. One direction of an edge may be drawn without the other.
 
 Shapes: N nodes, E edges.
 """
@@ -13,25 +13,22 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mgformer.graph.bipartite import Graph, inverse_sqrt
+from mgformer.graph.sparse import pattern_of, row_numbers, scaled
 
 Nodes = NDArray[np.int32]
 
 
 def edges_with_loops(graph: Graph) -> sp.csr_array:
     """Return the pattern [N, N] of the pairs in both directions, with a loop at every node."""
-    r = graph.interactions
-    loops = [sp.eye_array(count, format="csr") for count in r.shape]
-    blocks = [[loops[0], r], [r.T, loops[1]]]
-    pattern = sp.csr_array(sp.block_array(blocks, format="csr", dtype=np.float32))
-    pattern.sort_indices()
-    return pattern
+    edges = graph.adjacency
+    return with_loops(pattern_of(edges, np.ones(edges.nnz, dtype=bool)))
 
 
 def drawn_edges(log_weights: Tensor, count: int, generator: torch.Generator) -> Tensor:
-    """Return a mask [E] of edges drawn one after another without replacement, p ∝ weight.
+    """Return a mask [E] of `count` edges drawn without replacement, p ∝ weight.
 
-    The largest of log weight plus Gumbel noise are such a draw; minus the logarithm of an
-    exponential variable is Gumbel noise.
+    The edges with the largest log weight plus Gumbel noise are such a draw. Gumbel noise is minus
+    the logarithm of an exponential variable.
     """
     noise = torch.empty(len(log_weights), dtype=torch.float64).exponential_(generator=generator)
     chosen = (log_weights.double() - noise.log()).topk(count, sorted=False).indices
@@ -40,35 +37,25 @@ def drawn_edges(log_weights: Tensor, count: int, generator: torch.Generator) -> 
     return mask
 
 
-def subgraph(pattern: sp.csr_array, mask: Tensor) -> sp.csr_array:
-    """Return the edges of a mask [E]."""
-    kept = mask.numpy()
-    starts = np.concatenate([[0], np.cumsum(kept)])[pattern.indptr].astype(np.int32)
-    ones = np.ones(starts[-1], dtype=np.float32)
-    return sp.csr_array((ones, pattern.indices[kept], starts), shape=pattern.shape)
-
-
 def with_loops(pattern: sp.csr_array) -> sp.csr_array:
-    """Return A + I; an edge of A from a node to itself then counts twice."""
+    """Return A + I; a loop that A has already then counts twice."""
     loops = sp.eye_array(pattern.shape[0], dtype=np.float32, format="csr")
     return sp.csr_array(pattern + loops)
 
 
 def normalized_by_rows(counts: sp.csr_array) -> sp.csr_array:
-    """Return D^(-1/2) A D^(-1/2) of a matrix of counts, with D of row sums on both sides."""
-    scale = inverse_sqrt(counts.sum(axis=1).astype(np.int64))
-    values = np.repeat(scale, np.diff(counts.indptr)) * counts.data * scale[counts.indices]
-    result = (values.astype(np.float32), counts.indices, counts.indptr)
-    return sp.csr_array(result, shape=counts.shape)
+    """Return D^(-1/2) A D^(-1/2) of a matrix of counts; D holds the row sums."""
+    roots = inverse_sqrt(counts.sum(axis=1).astype(np.int64))
+    return scaled(counts, roots, roots)
 
 
 def with_random_edges(
     pattern: sp.csr_array, share: float, generator: torch.Generator
 ) -> sp.csr_array:
-    """Return the edges and ⌊share·E⌋ more, both ways, that join ends of any two edges."""
+    """Return the edges plus ⌊share·E⌋ more, in both directions, between ends of random edges."""
     rows, columns = edge_ends(pattern)
     added = _rejoined(rows, columns, int(share * len(rows)), generator)
-    return _both_ways(added, (rows, columns), len(pattern.indptr) - 1)
+    return _both_ways(added, (rows, columns), pattern.shape[0])
 
 
 def with_rebuilt_edges(
@@ -79,18 +66,15 @@ def with_rebuilt_edges(
     share: float,
     generator: torch.Generator,
 ) -> sp.csr_array:
-    """Return the edges kept, all loops, and edges that join ends of those dropped at random.
+    """Return the kept edges, all loops, and random edges between ends of dropped edges.
 
-    Args:
-        pattern: [N, N].
-        mask: The edges kept [E].
-        pool_share: Ends of kept edges and of loops that join those of the edges dropped, in the
-            pool from which ends are drawn, for each edge dropped.
-        share: Edges drawn, for each edge of the pattern; the reverse of each is added.
-        generator: Source of all that is drawn.
+    `mask` [E] says which edges are kept. `share` random edges per edge of the pattern are
+    added, and their reverses. Their ends are drawn from a pool: those of all dropped edges,
+    and of `pool_share` kept edges and loops per dropped edge.
     """
     num_nodes = pattern.shape[0]
-    kept, dropped = edge_ends(subgraph(pattern, mask)), edge_ends(subgraph(pattern, ~mask))
+    keep = mask.numpy()
+    kept, dropped = edge_ends(pattern_of(pattern, keep)), edge_ends(pattern_of(pattern, ~keep))
     loops = np.arange(num_nodes, dtype=np.int32)
     known = [np.concatenate([loops, ends]) for ends in kept]
     more = _rejoined(known[0], known[1], int(pool_share * len(dropped[0])), generator)
@@ -102,14 +86,13 @@ def with_rebuilt_edges(
 
 def edge_ends(pattern: sp.csr_array) -> tuple[Nodes, Nodes]:
     """Return rows [E] and columns [E] of a pattern."""
-    rows = np.arange(pattern.shape[0], dtype=np.int32)
-    return np.repeat(rows, np.diff(pattern.indptr)), pattern.indices
+    return row_numbers(pattern), pattern.indices
 
 
 def _rejoined(
     rows: Nodes, columns: Nodes, count: int, generator: torch.Generator
 ) -> tuple[Nodes, Nodes]:
-    """Draw rows [count] and, independently of them, columns [count], with replacement."""
+    """Draw rows [count] and columns [count] independently, with replacement."""
     if not count:
         return rows[:0], columns[:0]
     chosen = torch.randint(len(rows), (2, count), generator=generator).numpy()
@@ -119,7 +102,7 @@ def _rejoined(
 def _both_ways(
     added: tuple[Nodes, Nodes], edges: tuple[Nodes, Nodes], num_nodes: int
 ) -> sp.csr_array:
-    """Return edges and added ones with their reverses; those that occur twice count once."""
+    """Return the edges, the added ones and their reverses, each once."""
     rows = np.concatenate([added[0], added[1], edges[0]])
     columns = np.concatenate([added[1], added[0], edges[1]])
     ones = np.ones(len(rows), dtype=np.float32)

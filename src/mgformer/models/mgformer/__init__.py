@@ -1,4 +1,4 @@
-"""MGFormer and what serves it alone."""
+"""MGFormer: the model, its layers of attention, and attention from the structure of the graph."""
 
 from mgformer.models.mgformer.model import MGFormer
 

@@ -1,9 +1,12 @@
-"""Layers of attention among the nodes of a graph, which compute only the rows that are wanted.
+"""Layers of attention among the nodes of a graph that compute only the rows of some nodes.
 
-A layer is asked first which nodes it needs (`reach`), then for the wanted rows of A x, given x of
-the nodes it needs. Node numbers are sorted and without repetition wherever rows go with them.
+`QueryKeyAttention` is Eq. (5) of the MGFormer paper, `DegreeAngles` Eq. (10), and `KernelAttention`
+Eq. (6) to (12) with the functions of `nn.kernel_attention`.
 
-Shapes: N nodes, m channels, H heads, F features of a head; k nodes known, q wanted, j keys.
+To compute rows of some nodes, first ask a layer which nodes they depend on (`reach`). Then call it
+with x of these nodes. Lists of nodes that stand for rows are ascending and have no duplicates.
+
+Shapes: N nodes, m channels, H heads, F features of a head; q nodes wanted, k nodes known, j keys.
 """
 
 import math
@@ -16,7 +19,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from mgformer.graph.bipartite import Graph
+from mgformer.graph.sparse import row_numbers
+from mgformer.models.mgformer.options import MGFormerConfig
 from mgformer.nn.features import FEATURE_MAPS
+from mgformer.nn.initialization import normal_table, xavier_matrices
 from mgformer.nn.kernel_attention import (
     edge_attention,
     edge_scores,
@@ -33,33 +40,42 @@ CHUNK = 16_384
 
 
 class Attention(nn.Module, ABC):
-    """Attention of nodes to nodes, without a residual."""
+    """Attention A among nodes, without a residual."""
 
-    @abstractmethod
+    def __init__(self, num_nodes: int) -> None:
+        super().__init__()
+        self.num_nodes = num_nodes
+
     def reach(self, wanted: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
-        """Return the nodes [k] whose rows are needed for those wanted [q], and the keys [j].
+        """Return the nodes [k] that the wanted nodes [q] depend on, and the keys [j] among them.
 
-        Keys may be a sample drawn from the generator; without one they are all there are.
+        The layer may draw a sample of keys from the generator. Without a generator it uses all.
         """
+        all_nodes = torch.arange(self.num_nodes)
+        return all_nodes, all_nodes
 
     @abstractmethod
     def forward(self, x: Tensor, known: Tensor, keys: Tensor, wanted: Tensor) -> Tensor:
-        """Return A x [q, m] for the nodes wanted, from x [k, m] of those known."""
+        """Return A x [q, m] of the wanted nodes, from x [k, m] of the known nodes."""
 
     def matrix(self) -> sp.csr_array | None:
-        """Return A [N, N], if it is sparse and training does not change it."""
+        """Return A [N, N] if it is sparse and training does not change it, else None."""
         return None
 
 
 class DegreeAngles(nn.Module):
-    """Angles c = πz/4 of the sine mask; z = σ(w · embedding of the degree) lies in (0, 1)."""
+    """Angles c = πz/4 of the sine mask sin(c_i + c_j), Eq. (10).
+
+    z = σ(w · embedding of the degree) lies in (0, 1) and is learned.
+    """
 
     def __init__(self, degrees: NDArray[np.int64], dim: int, rng: np.random.Generator) -> None:
         super().__init__()
         distinct, places = np.unique(degrees, return_inverse=True)
         self.places = nn.Buffer(torch.from_numpy(places), persistent=False)  # [N]
-        self.embedding = nn.Parameter(_normal(rng, len(distinct), dim))
-        self.projection = nn.Parameter(_normal(rng, dim) / math.sqrt(dim))
+        self.embedding = normal_table(len(distinct), dim, rng, deviation=1.0)
+        drawn = rng.standard_normal(dim, dtype=np.float32)
+        self.projection = nn.Parameter(torch.from_numpy(drawn) / math.sqrt(dim))
 
     def forward(self, nodes: Tensor) -> Tensor:
         """Return the angles [q] of nodes."""
@@ -67,51 +83,43 @@ class DegreeAngles(nn.Module):
         return math.pi / 4 * z
 
 
-class Heads(NamedTuple):
-    """What the forms of attention with queries and keys have in common."""
-
-    channels: int
-    """m, shared out evenly among the heads."""
-    num_heads: int
-    num_nodes: int
-    start: tuple[int, float] | None
-    """(d, scale): W_Q = W_K = scale on the channels from d on, zero on the others, at the start;
-    None: Xavier's uniform numbers."""
-    angles: DegreeAngles | None
-    """Of the sine mask, if there is one."""
-    key_sample: int | None = None
-    """Keys drawn for a training step; None: all nodes."""
-
-
 class HeadInputs(NamedTuple):
-    """What one head attends with."""
+    """Inputs of one head."""
 
     queries: Tensor  # [q, m/H]
     keys: Tensor  # [n, m/H]
     values: Tensor  # [n, m/H]
+    angles: Tensor | None  # [n], of the keys; None without a sine mask
+    query_angles: Tensor | None  # [q]
     key_nodes: Tensor  # [n]
     query_nodes: Tensor  # [q]
 
 
 class QueryKeyAttention(Attention):
-    """Attention with learned queries and keys, and values without a transform: Eq. (5)."""
+    """Attention with queries x W_Q, keys x W_K and values x: Eq. (5)."""
 
-    def __init__(self, heads: Heads, rng: np.random.Generator) -> None:
-        super().__init__()
-        channels, self.num_heads, self.num_nodes, start, self.angles, self.key_sample = heads
-        if start is None:
-            bound = math.sqrt(6 / (2 * channels))
-            drawn = rng.uniform(-bound, bound, size=(2, channels, channels))
-            w_query, w_key = torch.from_numpy(drawn).float()
+    def __init__(
+        self,
+        config: MGFormerConfig,
+        graph: Graph,
+        angles: DegreeAngles | None,
+        rng: np.random.Generator,
+    ) -> None:
+        super().__init__(graph.num_nodes)
+        channels = config.dim + config.rank
+        self.num_heads, self.key_sample, self.angles = config.num_heads, config.key_sample, angles
+        if config.query_init == "xavier":
+            w_query, w_key = xavier_matrices(2, channels, rng)
         else:
-            first, scale = start
-            w_query = w_key = torch.diag(scale * (torch.arange(channels) >= first).float())
+            # With this scale the factor of a cosine of encodings in the scores is the sharpness.
+            width = channels // self.num_heads
+            scale = math.sqrt(config.sharpness) * width**0.25 / config.encoding_scale
+            w_query = w_key = torch.diag(scale * (torch.arange(channels) >= config.dim).float())
         self.w_query, self.w_key = nn.Parameter(w_query.clone()), nn.Parameter(w_key.clone())
 
     def reach(self, wanted: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
         if self.key_sample is None or generator is None or self.key_sample >= self.num_nodes:
-            everybody = torch.arange(self.num_nodes)
-            return everybody, everybody
+            return super().reach(wanted, generator)
         keys = torch.randint(self.num_nodes, (self.key_sample,), generator=generator).unique()
         return torch.cat([wanted, keys]).unique(), keys
 
@@ -121,13 +129,16 @@ class QueryKeyAttention(Attention):
         queries, keys_ = self.projected(of_queries, of_keys)
         values = of_keys.chunk(self.num_heads, dim=1)
         heads = [
-            self.attend(head, HeadInputs(*inputs, keys, wanted))
+            self.attend(
+                head,
+                HeadInputs(*inputs, self.angles_of(keys), self.angles_of(wanted), keys, wanted),
+            )
             for head, inputs in enumerate(zip(queries, keys_, values, strict=True))
         ]
         return torch.cat(heads, dim=1)
 
     def projected(self, of_queries: Tensor, of_keys: Tensor) -> list[tuple[Tensor, ...]]:
-        """Return the queries and the keys of each head, [·, m/H], from rows of m channels."""
+        """Return queries and keys of each head, [·, m/H], scaled by (m/H)^(-1/4)."""
         scale = (of_keys.shape[1] // self.num_heads) ** -0.25
         return [
             (side @ w * scale).chunk(self.num_heads, dim=1)
@@ -139,63 +150,51 @@ class QueryKeyAttention(Attention):
         """Return the attention [q, m/H] of one head."""
 
     def angles_of(self, nodes: Tensor) -> Tensor | None:
-        """Return the angles of the mask, if there is one."""
+        """Return the angles of the sine mask, or None without a mask."""
         return None if self.angles is None else self.angles(nodes)
 
 
 class ExactAttention(QueryKeyAttention):
-    """Softmax over all pairs, O(q·N): for small graphs, or with few keys drawn."""
+    """Softmax attention over all pairs in O(q·N), for small graphs or few sampled keys."""
 
     def attend(self, head: int, inputs: HeadInputs) -> Tensor:
-        angles, query_angles = map(self.angles_of, inputs[3:])
-        return softmax_attention(*inputs[:3], angles, query_angles=query_angles)
+        queries, keys, values, angles, query_angles, *_ = inputs
+        return softmax_attention(queries, keys, values, angles, query_angles=query_angles)
 
 
 class KernelAttention(QueryKeyAttention):
-    """Masked kernel attention at linear cost: Eq. (6)-(12)."""
+    """Masked kernel attention at linear cost: Eq. (6) to (12)."""
 
     def __init__(
         self,
-        heads: Heads,
+        config: MGFormerConfig,
+        graph: Graph,
+        angles: DegreeAngles | None,
         rng: np.random.Generator,
-        *,
-        features: str,
-        num_features: int,
-        edges: sp.csr_array | None,
     ) -> None:
-        """Build the layer.
-
-        Args:
-            heads: Channels, heads, nodes and their start.
-            rng: Source of all that is drawn.
-            features: Name of the feature map.
-            num_features: F, of each head.
-            edges: [N, N] whose pattern is the mask, if it is the adjacency.
-        """
-        super().__init__(heads, rng)
-        self.map, self.edges = FEATURE_MAPS[features], edges
-        self.num_features = num_features
-        # Random features are kept in checkpoints: they may have been drawn anew since the start.
-        drawn = (heads.num_heads, num_features, heads.channels // heads.num_heads)
-        self.projections = nn.Buffer(torch.zeros(drawn)) if self.map.project else None
+        super().__init__(config, graph, angles, rng)
+        self.map = FEATURE_MAPS[config.features]
+        self.edges = graph.adjacency if config.mask == "adjacency" else None
+        width = (config.dim + config.rank) // self.num_heads
+        drawn = torch.zeros(self.num_heads, config.num_features or width, width)
+        # Checkpoints keep the random features, because `draw` may have replaced the first ones.
+        self.projections = nn.Buffer(drawn) if self.map.project else None
         self.draw(rng)
 
     def draw(self, rng: np.random.Generator) -> None:
-        """Draw the random features anew."""
+        """Draw new random features."""
         if self.map.project is not None and self.projections is not None:
             for projection in self.projections:
-                projection.copy_(self.map.project(self.num_features, projection.shape[1], rng))
+                projection.copy_(self.map.project(len(projection), projection.shape[1], rng))
 
     def reach(self, wanted: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
         if self.edges is not None:
-            neighbors = torch.from_numpy(self.edges[wanted.numpy()].indices).long()
-            known = torch.cat([wanted, neighbors]).unique()
+            known = torch.cat([wanted, graph_neighbors(self.edges, wanted)]).unique()
             return known, known
         return super().reach(wanted, generator)
 
     def attend(self, head: int, inputs: HeadInputs) -> Tensor:
-        queries, keys, values = inputs[:3]
-        angles, query_angles = map(self.angles_of, inputs[3:])
+        queries, keys, values, angles, query_angles, *_ = inputs
         projection = None if self.projections is None else self.projections[head]
         if self.map.log:
             assert projection is not None
@@ -211,10 +210,9 @@ class KernelAttention(QueryKeyAttention):
         return linear_attention(q_features, k_features, values)
 
     def _over_edges(self, inputs: HeadInputs, projection: Tensor, edges: sp.csr_array) -> Tensor:
-        """Attend along the edges of the graph only."""
+        """Attend along the edges of the graph only: Eq. (8) with M = A."""
         part = edges[inputs.query_nodes.numpy()]
-        num_queries = len(inputs.query_nodes)
-        rows = torch.from_numpy(np.repeat(np.arange(num_queries), np.diff(part.indptr)))
+        rows = torch.from_numpy(row_numbers(part)).long()
         columns = torch.searchsorted(inputs.key_nodes, torch.from_numpy(part.indices).long())
         scores = edge_scores(
             log_query_features(inputs.queries, projection, None),
@@ -222,8 +220,9 @@ class KernelAttention(QueryKeyAttention):
             rows,
             columns,
         )
-        return edge_attention(scores, rows, columns, inputs.values, num_queries)
+        return edge_attention(scores, rows, columns, inputs.values, part.shape[0])
 
 
-def _normal(rng: np.random.Generator, *shape: int) -> Tensor:
-    return torch.from_numpy(rng.standard_normal(shape, dtype=np.float32))
+def graph_neighbors(adjacency: sp.csr_array, nodes: Tensor) -> Tensor:
+    """Return the neighbors of nodes on the graph, with duplicates."""
+    return torch.from_numpy(adjacency[nodes.numpy()].indices).long()

@@ -1,1 +1,1 @@
-"""Methods without gradient training: the floor of an honest comparison."""
+"""Models without gradient training: the simple methods that every comparison needs."""

@@ -1,4 +1,4 @@
-"""EASE (Steck, WWW 2019, arXiv:1905.03375): every item regressed on all others, in closed form.
+"""EASE (Steck, WWW 2019, arXiv:1905.03375): regresses every item on all others, in closed form.
 
 With P = (RᵀR + λI)⁻¹ the weights are B_ij = −P_ij / P_jj, zero on the diagonal. With fewer users
 than items the smaller inverse K = (RRᵀ + λI)⁻¹ gives the same P = (I − RᵀKR) / λ.
@@ -8,7 +8,7 @@ Shapes: U users, I items; R is [U, I], B is [I, I] and dense: 4 I² bytes.
 
 import os
 from pathlib import Path
-from typing import ClassVar, cast
+from typing import Annotated
 
 import numpy as np
 import scipy.sparse as sp
@@ -18,41 +18,36 @@ from scipy.linalg.lapack import spotrf, spotri
 from torch import Tensor
 
 from mgformer.errors import ConfigError
-from mgformer.graph.bipartite import Graph
 from mgformer.graph.sparse import BLOCK_ENTRIES, block_slices, csr_matmul, product_blocks
 from mgformer.models.base import Model, ModelConfig
-from mgformer.models.space import Float, Space
+from mgformer.models.space import Float
 from mgformer.progress import phase
 from mgformer.ranking.scorers import HistoryScorer
 
 
 class EASE(Model):
-    """scores(u) = r_u B, where B minimises ‖R − RB‖² + λ‖B‖² with a zero diagonal."""
+    """scores(u) = r_u B, where B minimizes ‖R − RB‖² + λ‖B‖² with a zero diagonal."""
 
     class Config(ModelConfig):
         """Options of EASE."""
 
-        l2: PositiveFloat = 250.0
-        """λ, in users; more for larger data."""
+        l2: Annotated[PositiveFloat, Float(1.0, 1e4, log=True)] = 250.0
+        """λ, weight of the squared norm of B. Larger data need larger values."""
 
-    space: ClassVar[Space] = {"l2": Float(1.0, 1e4, log=True)}
-
-    def __init__(self, config: ModelConfig, graph: Graph, rng: np.random.Generator) -> None:
-        self.config = cast(EASE.Config, config)
-        self.graph = graph
+    config: Config
 
     def scorer(self) -> HistoryScorer:
-        r, l2 = self.graph.interactions, self.config.l2
-        dual = self.graph.num_users < self.graph.num_items
-        self._check_memory(dual)
-        inverse = _dual(r, l2) if dual else _ridge_inverse(r.T.tocsr(), r, l2)
+        through_users = self.graph.num_users < self.graph.num_items
+        self._check_memory(through_users)
+        r = self.graph.interactions
+        inverse = item_inverse(r, self.config.l2, through_users=through_users)  # P
         inverse /= -inverse.diagonal().clone()  # column j by P_jj
         inverse.fill_diagonal_(0)
-        return HistoryScorer(self.graph.interactions, inverse)
+        return HistoryScorer(r, inverse)
 
-    def _check_memory(self, dual: bool) -> None:
+    def _check_memory(self, through_users: bool) -> None:
         num_users, num_items = self.graph.num_users, self.graph.num_items
-        entries = num_items**2 + (num_users**2 if dual else 0) + 4 * BLOCK_ENTRIES
+        entries = num_items**2 + (num_users**2 if through_users else 0) + 4 * BLOCK_ENTRIES
         available = _available_bytes()
         if available is not None and 4 * entries > available:
             raise ConfigError(
@@ -61,13 +56,17 @@ class EASE(Model):
             )
 
 
-def _dual(r: sp.csr_array, l2: float) -> Tensor:
-    """Return (RᵀR + λI)⁻¹ through the inverse on the users' side."""
+def item_inverse(
+    r: sp.csr_array, l2: float, *, through_users: bool, block_entries: int = BLOCK_ENTRIES
+) -> Tensor:
+    """Return P = (RᵀR + λI)⁻¹ [I, I], directly or from the inverse K [U, U] of the users."""
     columns = r.T.tocsr()
-    kernel = _ridge_inverse(r, columns, l2)
+    if not through_users:
+        return _ridge_inverse(columns, r, l2, block_entries)
+    kernel = _ridge_inverse(r, columns, l2, block_entries)  # K
     inverse = torch.empty(r.shape[1], r.shape[1])
     with phase("weights", r.shape[1]) as advance:
-        for block in block_slices(r.shape[1], max(r.shape)):
+        for block in block_slices(r.shape[1], max(r.shape), block_entries):
             half = csr_matmul(columns[block], kernel)  # [b, U]
             torch.div(csr_matmul(columns, half.T), -l2, out=inverse[:, block])
             advance(block.stop - block.start)
@@ -75,11 +74,13 @@ def _dual(r: sp.csr_array, l2: float) -> Tensor:
     return inverse
 
 
-def _ridge_inverse(left: sp.csr_array, right: sp.csr_array, l2: float) -> Tensor:
-    """Return (left right + λI)⁻¹ for a symmetric product, using no memory but the result's."""
+def _ridge_inverse(
+    left: sp.csr_array, right: sp.csr_array, l2: float, block_entries: int
+) -> Tensor:
+    """Return (left right + λI)⁻¹ for a symmetric product, in the memory of the result."""
     size = left.shape[0]
     gram = np.empty((size, size), dtype=np.float32)
-    for rows, block in product_blocks(left, right, "co-occurrences"):
+    for rows, block in product_blocks(left, right, "co-occurrences", block_entries):
         gram[rows] = block.toarray()
     gram.flat[:: size + 1] += l2
     with phase("inverse", 2) as advance:
@@ -91,8 +92,8 @@ def _ridge_inverse(left: sp.csr_array, right: sp.csr_array, l2: float) -> Tensor
         spotri(factor, lower=True, overwrite_c=True)
         advance(1)
     inverse = torch.from_numpy(gram)
-    for rows in block_slices(size, size):
-        # The lower triangle of the view is the upper one here; the other is stale.
+    for rows in block_slices(size, size, block_entries):
+        # LAPACK wrote the lower triangle of the transposed view, which is the upper one here.
         tail = inverse[rows, rows.start :].triu()
         inverse[rows, rows.start :] = tail
         inverse[rows.start :, rows] = tail.T
@@ -102,7 +103,7 @@ def _ridge_inverse(left: sp.csr_array, right: sp.csr_array, l2: float) -> Tensor
 
 
 def _available_bytes() -> int | None:
-    """Return the memory that can be taken without swapping, None where that is not known."""
+    """Return the memory that is free without swapping, or None if the system does not tell."""
     try:
         for line in Path("/proc/meminfo").read_text().splitlines():
             if line.startswith("MemAvailable:"):

@@ -1,21 +1,22 @@
-"""GF-CF (Shen et al., CIKM 2021, arXiv:2108.07567): filter a history as a signal on the item graph.
+"""GF-CF (Shen et al., CIKM 2021, arXiv:2108.07567): a history as a signal on the item graph.
 
-A linear filter (two steps on the graph) plus an ideal low-pass filter (the leading spectrum).
-Items without users have degree 0; their D^(±1/2) is 0, where the authors' code divides by zero.
+The filter is the sum of a linear one (two steps on the graph) and an ideal low-pass one (the
+leading singular vectors). Items without users have degree 0. The authors' code divides by zero
+there; here their D^(±1/2) is 0.
 
-Shapes: U users, I items, F factors; R and its normalised form R̃ are [U, I], V is [I, F].
+Shapes: U users, I items, F factors; R and its normalized form R̃ are [U, I], V is [I, F].
 """
 
-from typing import ClassVar, cast
+from typing import Annotated
 
 import numpy as np
 import torch
 from pydantic import NonNegativeFloat, PositiveInt
 
-from mgformer.graph.bipartite import Graph, inverse_sqrt
+from mgformer.graph.bipartite import inverse_sqrt
 from mgformer.graph.spectral import feasible_rank, truncated_svd
 from mgformer.models.base import Model, ModelConfig
-from mgformer.models.space import Float, Int, Space
+from mgformer.models.space import Float, Int
 from mgformer.ranking.scorers import HistoryScorer
 
 
@@ -25,17 +26,12 @@ class GFCF(Model):
     class Config(ModelConfig):
         """Options of GF-CF."""
 
-        rank: PositiveInt = 256
-        """Singular vectors of the low-pass filter; lowered to min(users, items) on smaller data."""
-        alpha: NonNegativeFloat = 0.3
-        """Weight of the low-pass filter; 0 leaves the linear one alone."""
+        rank: Annotated[PositiveInt, Int(16, 512, log=True)] = 256
+        """Number of singular vectors of the low-pass filter; at most min(users, items) are used."""
+        alpha: Annotated[NonNegativeFloat, Float(0.0, 1.0)] = 0.3
+        """Weight of the low-pass filter. With 0 only the linear filter is used."""
 
-    space: ClassVar[Space] = {"rank": Int(16, 512, log=True), "alpha": Float(0.0, 1.0)}
-
-    def __init__(self, config: ModelConfig, graph: Graph, rng: np.random.Generator) -> None:
-        self.config = cast(GFCF.Config, config)
-        self.graph = graph
-        self.rng = rng
+    config: Config
 
     def scorer(self) -> HistoryScorer:
         histories, normalized = self.graph.interactions, self.graph.normalized

@@ -1,20 +1,21 @@
 """iALS (Hu et al., ICDM 2008; Rendle et al., RecSys 2022, arXiv:2110.14037): implicit ALS.
 
-Users and items take turns to be solved for exactly, with a small weight on every unseen pair:
+It alternates between exact solutions for all users and for all items. The objective gives a small
+weight to every unseen pair:
 
     Σ_(u,i)∈R (w_u·h_i − 1)² + α₀ Σ_u,i (w_u·h_i)²
         + λ Σ_u (d_u + α₀I)‖w_u‖² + λ Σ_i (d_i + α₀U)‖h_i‖²
 
-The solver is that of the package `implicit`, whose own objective is Hu's: weight c and target 1 on
-pairs seen, weight 1 on others, one ridge ρ for all. The two agree when c = (1 + α₀) / α₀,
-ρ = λ(d + α₀n)(1 + α₀) / α₀ for rows of degree d, and factors are √(1 + α₀) times ours; rows are
-therefore solved in groups of one degree.
+The package `implicit` solves it. Its own objective is Hu's: weight c and target 1 on seen pairs,
+weight 1 on others, one ridge ρ for all rows. The two agree if c = (1 + α₀) / α₀, if
+ρ = λ(d + α₀n)(1 + α₀) / α₀ for rows of degree d, and if its factors are √(1 + α₀) times ours.
+Rows are therefore solved in groups of equal degree.
 
 Shapes: U users, I items, D channels; w is [U, D], h is [I, D].
 """
 
 from collections.abc import Callable
-from typing import Any, ClassVar, cast
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -23,9 +24,8 @@ from numpy.typing import NDArray
 from pydantic import PositiveFloat, PositiveInt
 
 from mgformer.errors import ConfigError
-from mgformer.graph.bipartite import Graph
 from mgformer.models.base import Model, ModelConfig
-from mgformer.models.space import Float, Int, Space
+from mgformer.models.space import Float, Int
 from mgformer.progress import phase
 from mgformer.ranking.score import Kind
 from mgformer.ranking.scorers import DotScorer
@@ -39,25 +39,16 @@ class IALS(Model):
     class Config(ModelConfig):
         """Options of iALS."""
 
-        rank: PositiveInt = 64
-        """D, channels of users and items; iALS profits from many."""
-        unobserved_weight: PositiveFloat = 0.1
-        """α₀, the weight of every pair, seen or not."""
-        l2: PositiveFloat = 0.003
-        """λ, scaled for each row by its total weight."""
+        rank: Annotated[PositiveInt, Int(16, 512, log=True)] = 64
+        """D, channels of the factors. More channels usually help."""
+        unobserved_weight: Annotated[PositiveFloat, Float(1e-3, 1.0, log=True)] = 0.1
+        """α₀, weight of every pair, seen or unseen."""
+        l2: Annotated[PositiveFloat, Float(1e-4, 0.1, log=True)] = 0.003
+        """λ, weight of the squared norms. It is scaled by the total weight of each row."""
         num_iterations: PositiveInt = 16
-        """Times that users and then items are solved for; users come last once more."""
+        """Times to solve for users and then items; users are solved once more at the end."""
 
-    space: ClassVar[Space] = {
-        "rank": Int(16, 512, log=True),
-        "unobserved_weight": Float(1e-3, 1.0, log=True),
-        "l2": Float(1e-4, 0.1, log=True),
-    }
-
-    def __init__(self, config: ModelConfig, graph: Graph, rng: np.random.Generator) -> None:
-        self.config = cast(IALS.Config, config)
-        self.graph = graph
-        self.rng = rng
+    config: Config
 
     def scorer(self) -> DotScorer:
         try:
@@ -70,7 +61,7 @@ class IALS(Model):
         config, graph = self.config, self.graph
         scale = 1 + config.unobserved_weight
         items = self.rng.standard_normal((graph.num_items, config.rank), dtype=np.float32)
-        # One BLAS thread: implicit runs its own, and theirs would compete.
+        # One BLAS thread: implicit runs its own threads, and the two would compete.
         with threadpool_limits(1, "blas"), phase("ials", config.num_iterations + 1) as advance:
             als = AlternatingLeastSquares(config.rank, alpha=scale / config.unobserved_weight)
             als.user_factors = np.zeros((graph.num_users, config.rank), dtype=np.float32)
@@ -94,7 +85,7 @@ class IALS(Model):
         rows: sp.csr_matrix,
         degrees: NDArray[np.int64],
     ) -> None:
-        """Solve for every row of one side, the other fixed."""
+        """Solve for all rows of one side with the other side fixed."""
         weight = self.config.unobserved_weight
         order = np.argsort(degrees, kind="stable")
         for group in np.split(order, np.flatnonzero(np.diff(degrees[order])) + 1):

@@ -1,16 +1,11 @@
-"""Popularity: everyone is shown what most users took.
+"""Popularity: recommends the items with the most users to everyone.
 
-The floor below which no recommender should fall. Shapes: U users, I items.
+Every other recommender should do better than this one.
 """
 
-from typing import ClassVar, cast
-
-import numpy as np
 import torch
 
-from mgformer.graph.bipartite import Graph
 from mgformer.models.base import Model, ModelConfig
-from mgformer.models.space import Space
 from mgformer.ranking.scorers import DotScorer
 
 
@@ -19,12 +14,6 @@ class Popularity(Model):
 
     class Config(ModelConfig):
         """Popularity has no options."""
-
-    space: ClassVar[Space] = {}
-
-    def __init__(self, config: ModelConfig, graph: Graph, rng: np.random.Generator) -> None:
-        self.config = cast(Popularity.Config, config)
-        self.graph = graph
 
     def scorer(self) -> DotScorer:
         counts = torch.from_numpy(self.graph.item_degrees).float()

@@ -1,19 +1,17 @@
-"""PureSVD (Cremonesi et al., RecSys 2010): project a history on the leading item factors.
+"""PureSVD (Cremonesi et al., RecSys 2010): projects a history on the leading item factors.
 
-Unseen items are read from the best low-rank approximation of the interaction matrix.
+It scores unseen items by the best low-rank approximation of the interaction matrix.
 
 Shapes: U users, I items, F factors; R is [U, I], V is [I, F].
 """
 
-from typing import ClassVar, cast
+from typing import Annotated
 
-import numpy as np
 from pydantic import PositiveInt
 
-from mgformer.graph.bipartite import Graph
 from mgformer.graph.spectral import feasible_rank, truncated_svd
 from mgformer.models.base import Model, ModelConfig
-from mgformer.models.space import Choice, Int, Space
+from mgformer.models.space import Choice, Int
 from mgformer.ranking.scorers import HistoryScorer
 
 
@@ -23,20 +21,12 @@ class PureSVD(Model):
     class Config(ModelConfig):
         """Options of PureSVD."""
 
-        rank: PositiveInt = 64
-        """Singular vectors kept; lowered to min(users, items) on smaller data."""
-        normalized: bool = False
-        """Take the vectors of D_u^(-1/2) R D_i^(-1/2) instead of R's."""
+        rank: Annotated[PositiveInt, Int(4, 512, log=True)] = 64
+        """Number of singular vectors; at most min(users, items) are used."""
+        normalized: Annotated[bool, Choice((False, True))] = False
+        """Take the singular vectors of D_u^(-1/2) R D_i^(-1/2) instead of those of R."""
 
-    space: ClassVar[Space] = {
-        "rank": Int(4, 512, log=True),
-        "normalized": Choice((False, True)),
-    }
-
-    def __init__(self, config: ModelConfig, graph: Graph, rng: np.random.Generator) -> None:
-        self.config = cast(PureSVD.Config, config)
-        self.graph = graph
-        self.rng = rng
+    config: Config
 
     def scorer(self) -> HistoryScorer:
         matrix = self.graph.normalized if self.config.normalized else self.graph.interactions

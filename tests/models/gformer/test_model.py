@@ -10,14 +10,14 @@ from pydantic import ValidationError
 
 from mgformer.data.sampling import Batch
 from mgformer.graph.bipartite import Graph
-from mgformer.models.gformer.anchors import closeness
 from mgformer.models.gformer.edge_attention import EdgePattern
 from mgformer.models.gformer.model import Encoded, GFormer
+from mgformer.models.gformer.positions import closeness
 from mgformer.models.gformer.sampled_edges import (
     edges_with_loops,
     with_random_edges,
 )
-from tests.models.edges import (
+from tests.models.gformer.oracles_edges import (
     assert_frequencies,
     assert_same_with_gradients,
     edge_list,
@@ -42,11 +42,11 @@ def build(graph, seed=0, **options):
 def slow_positions(model, x, weight, bias):
     total, num_nodes, num_anchors = torch.zeros_like(x), len(x), len(model.anchors)
     for a, anchor in enumerate(model.anchors):
-        told = model.closeness[:, a, None] * x[anchor]
+        from_anchor = model.closeness[:, a, None] * x[anchor]
         own = x
         if model.config.reference_quirks:  # x is tiled as a whole, not row by row
             own = torch.stack([x[(v * num_anchors + a) % num_nodes] for v in range(num_nodes)])
-        total = total + torch.cat([told, own], dim=1) @ weight.T + bias
+        total = total + torch.cat([from_anchor, own], dim=1) @ weight.T + bias
     return total / num_anchors
 
 
@@ -172,7 +172,7 @@ def test_scores_are_the_attention_of_all_heads_clipped(random_graph):
     torch.testing.assert_close(scores, shares[rows, columns].clamp_max(3), rtol=0, atol=1e-12)
 
 
-def test_as_many_edges_are_kept_as_promised(random_graph, monkeypatch):
+def test_graphs_have_the_right_number_of_edges(random_graph, monkeypatch):
     monkeypatch.setattr("mgformer.models.gformer.model.normalized_by_rows", lambda counts: counts)
     model = build(random_graph(20, 13), added_share=0.0, keep_share=0.77, view_share=0.13)
     graphs = model.drawn_graphs(seeded())
@@ -240,7 +240,7 @@ def test_ranking_is_by_a_sum_of_layers_on_the_full_graph(num_layers, random_grap
     np.testing.assert_allclose(torch.cat([scorer.users, scorer.items]), expected, atol=1e-5)
 
 
-def test_graphs_stay_for_some_steps_and_are_drawn_anew_with_an_epoch(rng, random_graph):
+def test_graphs_are_drawn_again_after_some_steps_and_for_every_epoch(rng, random_graph):
     model, generator = build(random_graph(9, 7), refresh=3), seeded()
     seen = []
     for step in range(8):
@@ -281,7 +281,7 @@ def test_anchors_are_different_nodes_drawn_for_every_epoch(rng, random_graph):
     assert len(build(graph, num_anchors=99).anchors) == 16
 
 
-def test_channels_that_heads_cannot_share_are_refused():
-    with pytest.raises(ValidationError, match="num_heads = 4"):
+def test_heads_must_divide_the_channels():
+    with pytest.raises(ValidationError, match="num_heads: got 4, expected a divisor of dim = 6"):
         GFormer.Config(dim=6)
     assert GFormer.Config(dim=8).dim == 8

@@ -9,8 +9,9 @@ from torch import Tensor
 
 from mgformer.models.mgformer.layers import QueryKeyAttention
 from mgformer.models.mgformer.model import MGFormer
-from tests import oracles
-from tests.models.test_mgformer import FORMS, build, everybody
+from mgformer.nn import naive_attention as naive
+from tests.graph.oracles_graph import normalized_adjacency
+from tests.models.mgformer.test_model import FORMS, build, everybody
 
 EVERY_FORM = {
     **FORMS,
@@ -29,7 +30,7 @@ def features(model: MGFormer, x: Tensor, head: int, layer: QueryKeyAttention) ->
     kind = model.config.features
     projection = layer.projections[head] if layer.projections is not None else None
     if kind in ("simplex", "orthogonal", "iid"):
-        return oracles.positive_features(x, projection)
+        return naive.positive_features(x, projection)
     if kind == "fourier":
         angles = x @ projection.T
         both = torch.cat([angles.cos(), angles.sin()], dim=1) / math.sqrt(len(projection))
@@ -45,11 +46,11 @@ def features(model: MGFormer, x: Tensor, head: int, layer: QueryKeyAttention) ->
 
 def sines(layer, count: int) -> Tensor:
     angles = layer.angles(torch.arange(count))
-    return oracles.sine_weights(angles, angles)
+    return naive.sine_weights(angles, angles)
 
 
 def weights_of_head(model: MGFormer, layer, x: Tensor, head: int, graph) -> Tensor:
-    """What every node weighs for every other [N, N], before rows are made to sum to one."""
+    """Return the weights [N, N] of all pairs before rows are scaled to sum one."""
     config, count = model.config, model.num_nodes
     if config.attention == "none":
         return torch.zeros(count, count).double()
@@ -83,11 +84,11 @@ def written_out(model: MGFormer, graph) -> Tensor:
     """Return h [N, m], layer by layer and head by head."""
     config = model.config
     x = torch.cat([model.tokens, config.encoding_scale * model.encodings], dim=1)
-    local = torch.from_numpy(oracles.normalized_adjacency(graph.interactions.toarray()))
+    local = torch.from_numpy(normalized_adjacency(graph.interactions.toarray()))
     for layer in model.layers:
         width = x.shape[1] // config.num_heads
         heads = [
-            oracles.weighted_means(
+            naive.weighted_means(
                 weights_of_head(model, layer, x, head, graph),
                 x[:, head * width : (head + 1) * width],
             )

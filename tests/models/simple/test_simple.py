@@ -16,7 +16,8 @@ from mgformer.models.simple.itemknn import ItemKNN
 from mgformer.models.simple.popularity import Popularity
 from mgformer.models.simple.puresvd import PureSVD
 from mgformer.models.simple.rp3beta import RP3Beta
-from tests import oracles
+from tests.graph import oracles_graph
+from tests.models.simple import oracles_simple as oracles
 
 SIZES = [(1, 3), (2, 3), (7, 2), (33, 20), (13, 29)]
 
@@ -49,7 +50,7 @@ def test_popularity_counts_users(graph, rng):
 def test_itemknn(graph, rng, num_neighbors, shrink, weighting):
     options = {"num_neighbors": num_neighbors, "shrink": shrink, "weighting": weighting}
     r = dense(graph)
-    # Equal similarities may differ in their last bits, so the sums over neighbours are compared
+    # Equal similarities may differ in their last bits, so the sums over neighbors are compared
     # where cuts do not depend on them.
     expected = oracles.itemknn(r, **options)
     model = ItemKNN(ItemKNN.Config(**options), graph, rng)
@@ -86,18 +87,20 @@ def test_ease_is_a_ridge_regression_per_item(graph, rng, l2):
 
 def test_ease_primal_and_dual_agree(random_graph):
     r = random_graph(33, 47).interactions
-    primal = ease._ridge_inverse(r.T.tocsr(), r, 3.0)
-    close(ease._dual(r, 3.0), primal, atol=1e-6)
+    primal = ease.item_inverse(r, 3.0, through_users=False)
+    close(ease.item_inverse(r, 3.0, through_users=True), primal, atol=1e-6)
     exact = np.linalg.inv(r.toarray().T.astype(np.float64) @ r.toarray() + 3 * np.eye(47))
     close(primal, exact, atol=1e-6)
 
 
-def test_ease_in_several_blocks(random_graph, monkeypatch):
+@pytest.mark.parametrize("through_users", [False, True])
+def test_ease_in_several_blocks(through_users, random_graph):
     r = random_graph(33, 47).interactions
-    whole = ease._ridge_inverse(r.T.tocsr(), r, 3.0), ease._dual(r, 3.0)
-    monkeypatch.setattr("mgformer.graph.sparse.BLOCK_ENTRIES", 47 * 10)
-    close(ease._ridge_inverse(r.T.tocsr(), r, 3.0), whole[0], atol=1e-6)
-    close(ease._dual(r, 3.0), whole[1], atol=1e-6)
+    whole, blocks = (
+        ease.item_inverse(r, 3.0, through_users=through_users, block_entries=entries)
+        for entries in (1 << 24, 47 * 10)
+    )
+    close(blocks, whole, atol=1e-6)
 
 
 def test_ease_with_a_huge_ridge_ranks_like_cooccurrence(random_graph, rng):
@@ -115,7 +118,7 @@ def test_ease_that_does_not_fit_is_refused(random_graph, rng, monkeypatch):
         model.scorer()
 
 
-def test_available_memory_is_known_here():
+def test_available_memory_is_found():
     assert ease._available_bytes() > 1 << 24
 
 
@@ -124,7 +127,7 @@ def test_available_memory_is_known_here():
 def test_puresvd(random_graph, rng, rank, normalized):
     graph = random_graph(33, 20)
     r = dense(graph)
-    expected = oracles.puresvd(r, rank, oracles.normalized(r) if normalized else r)
+    expected = oracles.puresvd(r, rank, oracles_graph.normalized(r) if normalized else r)
     close(all_scores(PureSVD, graph, rng, rank=rank, normalized=normalized), expected)
 
 

@@ -1,4 +1,4 @@
-"""Attention along edges, and positions by anchors, against dense matrices and loops."""
+"""Attention along edges against dense matrices and loops."""
 
 import math
 
@@ -8,11 +8,10 @@ import scipy.sparse as sp
 import torch
 
 from mgformer.models.gformer.edge_attention import EdgeAttention, EdgePattern
-from mgformer.models.gformer.positions import anchor_encoding
 from mgformer.models.gformer.sampled_edges import (
     with_loops,
 )
-from tests.models.edges import (
+from tests.models.gformer.oracles_edges import (
     assert_same_with_gradients,
     edge_list,
     normal,
@@ -81,20 +80,3 @@ def test_attention_in_single_precision(rng):
     fast = module(EdgePattern(matrix), x.float())
     slow = slow_attention(module.double(), matrix.toarray(), x)
     torch.testing.assert_close(fast.double(), slow, rtol=0, atol=1e-5)
-
-
-@pytest.mark.parametrize("size", SIZES)
-def test_positions_are_the_mean_of_messages_of_all_anchors(size, rng):
-    count = min(4, size)
-    anchors = torch.from_numpy(rng.choice(size, count, replace=False))
-    omega = torch.from_numpy(rng.random((size, count)))
-    x, weight, bias = normal(rng, size, 3), normal(rng, 3, 6), normal(rng, 3)
-    messages = torch.stack(
-        [
-            torch.stack([torch.cat([omega[v, a] * x[anchors[a]], x[v]]) for a in range(count)])
-            for v in range(size)
-        ]
-    )  # [N, A, 2d]
-    slow = torch.nn.functional.linear(messages, weight, bias).mean(1)
-    fast = anchor_encoding(x, anchors, omega, weight, bias)
-    assert_same_with_gradients(fast, slow, [x, weight, bias], rng, atol=1e-12)

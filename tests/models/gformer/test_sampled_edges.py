@@ -1,24 +1,21 @@
-"""Graphs that GFormer draws, and distances on them, against loops and breadth-first searches."""
-
-from collections import deque
+"""The random graphs of GFormer against loops."""
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
 
-from mgformer.models.gformer.anchors import closeness
+from mgformer.graph.sparse import pattern_of
 from mgformer.models.gformer.sampled_edges import (
     drawn_edges,
     edge_ends,
     edges_with_loops,
     normalized_by_rows,
-    subgraph,
     with_loops,
     with_random_edges,
     with_rebuilt_edges,
 )
-from tests.models.edges import (
+from tests.models.gformer.oracles_edges import (
     assert_frequencies,
     edge_list,
     inclusion,
@@ -26,41 +23,6 @@ from tests.models.edges import (
     seeded,
     slow_normalized,
 )
-
-
-def breadth_first(dense, anchor):
-    distances, queue = {anchor: 0}, deque([anchor])
-    while queue:
-        node = queue.popleft()
-        for other in np.flatnonzero(dense[node]):
-            if other not in distances:
-                distances[other] = distances[node] + 1
-                queue.append(other)
-    return distances
-
-
-@pytest.mark.parametrize(("users", "items", "density"), [(1, 2, 1.0), (9, 7, 0.15), (40, 31, 0.04)])
-def test_closeness_is_that_of_a_breadth_first_search(users, items, density, random_graph):
-    graph = random_graph(users, items, density=density)
-    dense = graph.adjacency.toarray()
-    anchors = torch.arange(users + items)
-    expected = np.zeros((users + items, users + items))
-    for anchor in range(users + items):
-        for node, distance in breadth_first(dense, anchor).items():
-            expected[node, anchor] = 1 / (distance + 1)
-    np.testing.assert_allclose(closeness(graph.adjacency, anchors), expected, rtol=1e-6)
-    np.testing.assert_allclose(closeness(edges_with_loops(graph), anchors), expected, rtol=1e-6)
-    chosen = anchors.flip(0)[:2]
-    found = closeness(graph.adjacency, chosen)
-    np.testing.assert_allclose(found, expected[:, chosen], rtol=1e-6)
-
-
-def test_closeness_along_a_path():
-    path = sp.csr_array(sp.diags_array([np.ones(5), np.ones(5)], offsets=[1, -1]), dtype=np.float32)
-    path = sp.csr_array(sp.block_diag([path, np.zeros((1, 1))]), dtype=np.float32)
-    found = closeness(path, torch.tensor([1, 6]))
-    expected = torch.tensor([[1 / 2, 1, 1 / 2, 1 / 3, 1 / 4, 1 / 5, 0], [0] * 6 + [1]]).T
-    torch.testing.assert_close(found, expected)
 
 
 def test_edges_with_loops_are_pairs_in_both_directions(random_graph):
@@ -89,13 +51,13 @@ def test_a_subgraph_has_the_edges_of_the_mask(rng):
     pattern = random_pattern(rng, 13)
     mask = torch.from_numpy(rng.random(pattern.nnz) < 0.5)
     kept = [edge for edge, keep in zip(edge_list(pattern), mask, strict=True) if keep]
-    found = subgraph(pattern, mask)
+    found = pattern_of(pattern, mask.numpy())
     assert edge_list(found) == kept
     assert (found.data == 1).all()
     assert list(zip(*(ends.tolist() for ends in edge_ends(found)), strict=True)) == kept
 
 
-def test_normalisation_is_by_row_sums_and_a_kept_loop_counts_twice(rng):
+def test_normalization_uses_row_sums_and_counts_a_kept_loop_twice(rng):
     pattern = random_pattern(rng, 13)
     dense = pattern.toarray()
     assert (dense != dense.T).any()

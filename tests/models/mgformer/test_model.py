@@ -11,7 +11,8 @@ from pydantic import ValidationError
 from mgformer.data.sampling import Batch
 from mgformer.graph.bipartite import Graph
 from mgformer.models.mgformer.model import MGFormer
-from tests import oracles
+from mgformer.nn import naive_attention as naive
+from tests.graph.oracles_graph import normalized_adjacency
 
 SMALL = {"dim": 4, "rank": 4, "num_neighbors": 5, "num_landmarks": 6, "active_landmarks": 2}
 FORMS = {
@@ -58,11 +59,11 @@ def test_the_papers_layer_is_its_last_equation(random_graph):
     assert all(z[a] == z[b] for a in range(16) for b in range(16) if degrees[a] == degrees[b])
     scale = 8**-0.25
     q_features, k_features = (
-        oracles.positive_features(x @ w * scale, layer.projections[0])
+        naive.positive_features(x @ w * scale, layer.projections[0])
         for w in (layer.w_query, layer.w_key)
     )
     weights = q_features @ k_features.T * torch.sin(math.pi / 4 * (z[:, None] + z))
-    expected = oracles.weighted_means(weights, x)
+    expected = naive.weighted_means(weights, x)
     torch.testing.assert_close(model.outputs(everybody(model)), expected)
 
 
@@ -90,7 +91,7 @@ def test_neighbors_attend_by_a_softmax_of_cosines(random_graph):
     )
 
 
-def test_isolated_nodes_attend_to_nobody(random_graph):
+def test_isolated_nodes_do_not_attend(random_graph):
     graph = random_graph(9, 7)
     for form in ("neighbors", "landmarks"):
         model = build(graph, form)
@@ -99,7 +100,7 @@ def test_isolated_nodes_attend_to_nobody(random_graph):
 
 
 def test_landmarks_are_kernel_attention(random_graph):
-    """κ(i, j) = Σ_r φ_ir φ_jr / mass_r, normalised over j: Eq. (6)."""
+    """κ(i, j) = Σ_r φ_ir φ_jr / mass_r, normalized over j: Eq. (6)."""
     graph = random_graph(9, 7, isolated=False)
     model = build(graph, "landmarks")
     (layer,) = model.layers
@@ -123,8 +124,8 @@ def test_the_shaped_residual(random_graph):
     torch.testing.assert_close(model.outputs(nodes), expected)
 
 
-def test_what_is_subtracted_is_the_mean_of_the_keys(random_graph):
-    """Of those drawn, not of all rows that are loaded for the batch."""
+def test_centered_subtracts_the_mean_of_the_keys(random_graph):
+    """These are the sampled keys, not all rows that the batch needs."""
     model = build(random_graph(20, 13), "kernel", key_sample=5)
     nodes = torch.tensor([2, 3, 30])
     known, keys = model.layers[0].reach(nodes, torch.Generator().manual_seed(1))
@@ -135,7 +136,7 @@ def test_what_is_subtracted_is_the_mean_of_the_keys(random_graph):
     torch.testing.assert_close(found, expected)
 
 
-def test_nearness_is_a_cosine_whatever_the_encodings(random_graph):
+def test_neighbors_are_chosen_by_cosine_even_without_normalization(random_graph):
     model = build(random_graph(20, 13, isolated=False), normalized=False)
     lengths = model.encodings.norm(dim=1)
     assert lengths.max() > 1.5 * lengths.min()
@@ -150,7 +151,7 @@ def test_the_local_term_averages_over_the_graph(random_graph):
     for form in ("none", "neighbors"):
         model, plain = build(graph, form, local_weight=0.5), build(graph, form)
         x = plain.inputs(everybody(plain)).detach()
-        adjacency = oracles.normalized_adjacency(graph.interactions.toarray())
+        adjacency = normalized_adjacency(graph.interactions.toarray())
         difference = model.outputs(everybody(model)) - plain.outputs(everybody(plain))
         torch.testing.assert_close(
             difference.detach(), 0.5 * torch.from_numpy(adjacency) @ x, rtol=1e-5, atol=1e-7
@@ -158,7 +159,7 @@ def test_the_local_term_averages_over_the_graph(random_graph):
 
 
 @every_form
-def test_rows_do_not_depend_on_what_else_is_asked_for(form, random_graph):
+def test_rows_do_not_depend_on_the_other_nodes_of_a_batch(form, random_graph):
     model = build(random_graph(20, 13), form)
     whole = model.outputs(everybody(model))
     some = torch.tensor([30, 3, 3, 19, 0, 32])
@@ -216,7 +217,7 @@ def test_the_gradient_is_that_of_the_loss(form, random_graph):
         )
 
 
-def test_sparse_gradients_are_the_same_gradients(random_graph):
+def test_sparse_gradients_equal_dense_gradients(random_graph):
     graph = random_graph(20, 13)
     batch = Batch(torch.tensor([0, 3, 3, 7]), torch.tensor([1, 0, 12, 5]))
     dense, sparse = build(graph), build(graph)
@@ -227,7 +228,7 @@ def test_sparse_gradients_are_the_same_gradients(random_graph):
     torch.testing.assert_close(sparse.tokens.grad.to_dense(), dense.tokens.grad)
 
 
-def test_a_step_touches_its_batch_and_their_neighbours_only(random_graph):
+def test_a_step_touches_only_its_batch_and_the_keys(random_graph):
     graph = random_graph(200, 100, density=0.05)
     for form, options, bound in [
         ("neighbors", {}, 4 * 6), ("kernel", {"key_sample": 10}, 4 + 10),
@@ -240,7 +241,7 @@ def test_a_step_touches_its_batch_and_their_neighbours_only(random_graph):
         assert 4 <= model.tokens.grad.coalesce().indices().shape[1] <= bound
 
 
-def test_sampled_keys_are_all_keys_in_the_end(random_graph):
+def test_keys_are_sampled_in_training_only(random_graph):
     graph = random_graph(20, 13)
     sampled, whole = build(graph, "kernel", key_sample=5), build(graph, "kernel")
     nodes = torch.arange(8)
@@ -249,7 +250,7 @@ def test_sampled_keys_are_all_keys_in_the_end(random_graph):
     assert not torch.allclose(drawn, whole.outputs(nodes))
 
 
-def test_features_are_drawn_anew_only_on_demand(random_graph, rng):
+def test_new_features_are_drawn_only_with_redraw(random_graph, rng):
     graph = random_graph(9, 7)
     for redraw in (False, True):
         model = build(graph, "kernel", redraw=redraw)
@@ -274,8 +275,9 @@ def test_no_pairs_no_nan():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"attention": "kernel", "num_features": 300}, "channels of a head, got 300; choose 256"),
-        ({"num_heads": 3}, "dim + rank = 256 channels cannot be shared by num_heads = 3"),
+        ({"attention": "kernel", "num_features": 300}, "256 channels of a head; choose 256"),
+        ({"attention": "kernel", "num_features": 300}, "num_features: got 300"),
+        ({"num_heads": 3}, "num_heads: got 3, expected a divisor of dim + rank = 256"),
         ({"mask": "sine", "degree_dim": 0}, "mask = sine needs degrees"),
         ({"mask": "adjacency"}, "mask = adjacency needs attention = kernel"),
         ({"mask": "adjacency", "attention": "kernel", "features": "elu"}, "positive random"),
@@ -287,14 +289,14 @@ def test_no_pairs_no_nan():
         ({"dim": 0}, "greater than 0"),
         ({"local_weight": 1, "residual": "none"}, "local_weight needs residual = shaped"),
         ({"attention": "none", "residual": "none"}, "attention = none needs residual"),
-        ({"attention": "none", "mask": "sine"}, "mask = sine has no use with attention = none"),
+        ({"attention": "none", "mask": "sine"}, "mask = sine does not work with attention = none"),
         ({"centered": True}, "centered needs attention to all nodes"),
         ({"centered": True, "attention": "kernel", "mask": "adjacency"}, "centered needs"),
-        ({"attention": "landmarks", "mask": "sine"}, "no landmarks form"),
+        ({"attention": "landmarks", "mask": "sine"}, "not work with attention = landmarks"),
         ({"attention": "landmarks", "num_heads": 2}, "one head"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_built_is_refused(options, message):
+def test_impossible_options_are_refused(options, message):
     with pytest.raises(ValidationError) as caught:
         MGFormer.Config(**options)
     assert message in str(caught.value)
