@@ -142,9 +142,7 @@ def test_a_run_split_by_time_can_be_continued_with_another_split(kind: str, tmp_
 
 def test_runs_that_cannot_be_continued(old: Recommender, tmp_path: Path):
     numbers = read_dataset((np.arange(9), np.arange(9)))
-    with pytest.raises(
-        DataError, match="user ids are text in the old run but whole numbers"
-    ):
+    with pytest.raises(DataError, match="user ids are text in the old run but whole numbers"):
         together(old.bundle, numbers)
     Recommender.fit("demo", "ease").save(tmp_path / "ease")
     done = mgformer("train", "demo", "--from", tmp_path / "ease", "--model", "bprmf")

@@ -18,6 +18,7 @@ from mgformer.data.sampling import Batch
 from mgformer.graph.bipartite import Graph
 from mgformer.models.base import EmbeddingDim, ModelConfig, TrainableModel
 from mgformer.models.space import Float, Int
+from mgformer.nn.gathering import rows_at
 from mgformer.nn.initialization import normal_table
 from mgformer.nn.losses import align_uniform
 from mgformer.nn.propagation import Propagation, places_of
@@ -64,7 +65,11 @@ class DirectAU(TrainableModel):
         z = self.encode(nodes)
         config = self.config
         return align_uniform(
-            z[users], z[items], config.uniformity_weight, t=config.uniformity_t, sides="mean"
+            rows_at(z, users),
+            rows_at(z, items),
+            config.uniformity_weight,
+            t=config.uniformity_t,
+            sides="mean",
         )
 
     def scorer(self) -> DotScorer:

@@ -36,6 +36,7 @@ from mgformer.graph.bipartite import Graph
 from mgformer.models.base import ModelConfig, heads_must_divide
 from mgformer.models.lightgcn import LightGCN
 from mgformer.models.space import Float, Int
+from mgformer.nn.gathering import rows_at
 from mgformer.nn.initialization import xavier_matrices
 from mgformer.nn.kernel_attention import softmax_attention
 
@@ -90,7 +91,7 @@ class GOTNet(LightGCN):
     def encode(self, nodes: Tensor | None = None) -> Tensor:
         h = super().encode()
         z = self._combined(h, torch.arange(len(h)), self._clusters(h))
-        return z if nodes is None else z[nodes]
+        return z if nodes is None else rows_at(z, nodes)
 
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
         triple = self.triple(batch, generator)
@@ -109,7 +110,7 @@ class GOTNet(LightGCN):
     def _combined(self, h: Tensor, nodes: Tensor, clusters: list["Clusters"]) -> Tensor:
         """Return z [q, d] of ascending nodes, from h [N, d]."""
         num_users = int((nodes < self.num_users).sum())
-        h = h[nodes]
+        h = rows_at(h, nodes)
         parts = zip(self._sides(), (h[:num_users], h[num_users:]), clusters, strict=True)
         attended = torch.cat([side(part, found.centroids) for side, part, found in parts])
         attended = self.config.attention_weight * attended

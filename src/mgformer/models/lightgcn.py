@@ -17,6 +17,7 @@ from mgformer.data.sampling import Batch, UnseenItems
 from mgformer.graph.bipartite import Graph
 from mgformer.models.base import EmbeddingDim, ModelConfig, TrainableModel
 from mgformer.models.space import Float, Int
+from mgformer.nn.gathering import rows_at
 from mgformer.nn.initialization import normal_table
 from mgformer.nn.losses import bpr, info_nce, l2_of_rows
 from mgformer.nn.propagation import Propagation, places_of
@@ -77,9 +78,9 @@ class LightGCN(TrainableModel):
     def ranking_loss(self, triple: Triple, z: Tensor) -> Tensor:
         """Return BPR on z [q, d] of the nodes of a batch, plus L2 on their rows of X."""
         places = (triple.users, triple.items, triple.others)
-        x = self.embeddings[triple.nodes]
-        ranking = bpr(*(z[p] for p in places))
-        return ranking + self.config.l2 * l2_of_rows(*(x[p] for p in places))
+        x = rows_at(self.embeddings, triple.nodes)
+        ranking = bpr(*(rows_at(z, p) for p in places))
+        return ranking + self.config.l2 * l2_of_rows(*(rows_at(x, p) for p in places))
 
     def scorer(self) -> DotScorer:
         with torch.no_grad():
@@ -91,5 +92,5 @@ def contrast_within(triple: Triple, one: Tensor, other: Tensor, temperature: flo
     total = torch.zeros((), dtype=one.dtype)
     for places in (triple.users, triple.items):
         rows = places.unique()
-        total = total + info_nce(one[rows], other[rows], temperature)
+        total = total + info_nce(rows_at(one, rows), rows_at(other, rows), temperature)
     return total

@@ -24,6 +24,7 @@ from mgformer.graph.sparse import pattern_of, scaled
 from mgformer.models.base import ModelConfig
 from mgformer.models.lightgcn import LightGCN, Triple, contrast_within
 from mgformer.models.space import Float
+from mgformer.nn.gathering import rows_at
 from mgformer.nn.losses import info_nce
 from mgformer.nn.propagation import Propagation, mean_of_layers
 
@@ -84,7 +85,12 @@ class SGL(LightGCN):
         sides = other[: self.num_users], other[self.num_users :]
         return sum(
             (
-                info_nce(one[places], other[triple.nodes[places]], temperature, candidates=side)
+                info_nce(
+                    rows_at(one, places),
+                    rows_at(other, triple.nodes[places]),
+                    temperature,
+                    candidates=side,
+                )
                 for places, side in zip((triple.users, triple.items), sides, strict=True)
             ),
             start=torch.zeros(()),

@@ -19,6 +19,7 @@ from torch.nn import functional
 from mgformer.data.sampling import Batch
 from mgformer.models.lightgcn import LightGCN, contrast_within
 from mgformer.models.space import Float
+from mgformer.nn.gathering import rows_at
 
 
 class SimGCL(LightGCN):
@@ -76,7 +77,7 @@ class SimGCL(LightGCN):
                 x = self.propagation(x) if last is None else self.propagation.rows(x, last)
             if generator is not None:
                 x = shifted(x, self.config.noise, generator)
-            found.append(x if nodes is None or last is not None else x[nodes])
+            found.append(x if nodes is None or last is not None else rows_at(x, nodes))
         return found
 
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:

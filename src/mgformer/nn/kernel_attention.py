@@ -36,6 +36,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from mgformer.nn.features import positive_log_features
+from mgformer.nn.gathering import rows_at
 
 T = TypeVar("T")
 EDGES = 65_536
@@ -75,7 +76,7 @@ def edge_scores(
     """
 
     def piece(rows: Tensor, columns: Tensor) -> Tensor:
-        return (log_query_features[rows] + log_key_features[columns]).logsumexp(1)
+        return (rows_at(log_query_features, rows) + rows_at(log_key_features, columns)).logsumexp(1)
 
     return torch.cat(list(_recomputed(piece, chunk, rows, columns)))
 
@@ -98,7 +99,7 @@ def edge_attention(
         values,
         starts,
         mode="sum",
-        per_sample_weights=weights / total[rows],
+        per_sample_weights=weights / total.index_select(0, rows),
         include_last_offset=True,
     )
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from mgformer.graph.sparse import SparseProduct
+from mgformer.nn.gathering import rows_at
 
 
 class Propagation:
@@ -37,13 +38,13 @@ class Propagation:
 
 def mean_of_layers(steps: Sequence[Propagation], x: Tensor, nodes: Tensor | None = None) -> Tensor:
     """Return the mean of x, Â₁ x, Â₂ Â₁ x, … [N, d], or its rows [q, d] for nodes."""
-    total = x if nodes is None else x[nodes]
+    total = x if nodes is None else rows_at(x, nodes)
     for layer, step in enumerate(steps, start=1):
         if nodes is not None and layer == len(steps):
             total = total + step.rows(x, nodes)
             break
         x = step(x)
-        total = total + (x if nodes is None else x[nodes])
+        total = total + (x if nodes is None else rows_at(x, nodes))
     return total / (len(steps) + 1)
 
 

@@ -44,6 +44,7 @@ from mgformer.models.gformer.sampled_edges import (
     with_rebuilt_edges,
 )
 from mgformer.models.space import Float, Int
+from mgformer.nn.gathering import rows_at
 from mgformer.nn.initialization import normal_table
 from mgformer.nn.losses import bpr, mean_log_sum_exp
 from mgformer.nn.propagation import Propagation
@@ -220,16 +221,16 @@ class GFormer(TrainableModel):
         """Return the loss of a batch with negatives [B, 1]."""
         config = self.config
         users, items = encoded.z.split([self.num_users, self.num_items])
-        positive = (users[batch.users] * items[batch.items]).sum(1).mean()
-        reconstruction = mean_log_sum_exp(users[batch.users], items) - positive
+        positive = (rows_at(users, batch.users) * rows_at(items, batch.items)).sum(1).mean()
+        reconstruction = mean_log_sum_exp(rows_at(users, batch.users), items) - positive
         uniformity = mean_log_sum_exp(users[batch.users.unique()], users) + mean_log_sum_exp(
             items[batch.items.unique()], items
         )
-        of_users = encoded.rationale[batch.users]  # [B, d]
-        independence = (of_users * encoded.complement[batch.users]).logsumexp(1).mean()
+        of_users = rows_at(encoded.rationale, batch.users)  # [B, d]
+        independence = (of_users * rows_at(encoded.complement, batch.users)).logsumexp(1).mean()
         # The negative comes from the whole encoder, not from the rationale.
         of_items = encoded.rationale[self.num_users + batch.items]
-        ranking = bpr(of_users, of_items, items[negatives])
+        ranking = bpr(of_users, of_items, rows_at(items, negatives))
         return (
             reconstruction
             + config.uniformity_weight * uniformity

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from mgformer.graph.sparse import csr_matmul
+from mgformer.nn.gathering import rows_at
 
 
 def closeness(adjacency: sp.csr_array, anchors: Tensor) -> Tensor:
@@ -53,7 +54,7 @@ def anchor_encoding(
     """
     of_anchors, of_self = weight.chunk(2, dim=1)
     # Apply W₁ to the few anchors, not to the many nodes.
-    from_anchors = closeness @ (x[anchors] @ of_anchors.T / len(anchors))
+    from_anchors = closeness @ (rows_at(x, anchors) @ of_anchors.T / len(anchors))
     return from_anchors + torch.addmm(bias, x if own is None else own, of_self.T)
 
 

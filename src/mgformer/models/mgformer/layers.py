@@ -23,6 +23,7 @@ from mgformer.graph.bipartite import Graph
 from mgformer.graph.sparse import row_numbers
 from mgformer.models.mgformer.options import MGFormerConfig
 from mgformer.nn.features import FEATURE_MAPS
+from mgformer.nn.gathering import rows_at
 from mgformer.nn.initialization import normal_table, xavier_matrices
 from mgformer.nn.kernel_attention import (
     edge_attention,
@@ -79,7 +80,7 @@ class DegreeAngles(nn.Module):
 
     def forward(self, nodes: Tensor) -> Tensor:
         """Return the angles [q] of nodes."""
-        z = (self.embedding[self.places[nodes]] @ self.projection).sigmoid()
+        z = (rows_at(self.embedding, self.places[nodes]) @ self.projection).sigmoid()
         return math.pi / 4 * z
 
 

@@ -46,6 +46,7 @@ from mgformer.models.mgformer.structural import (
     NoAttention,
     structural_encodings,
 )
+from mgformer.nn.gathering import rows_at
 from mgformer.nn.initialization import normal_table
 from mgformer.nn.losses import align_uniform
 from mgformer.ranking.score import Kind
@@ -97,7 +98,7 @@ class MGFormer(TrainableModel):
             tokens = self.fixed.rows(self.tokens, nodes, sparse=self.sparse_gradients)
             return torch.cat([tokens, self.structure[nodes]], dim=1)
         wanted, places = nodes.unique(return_inverse=True)
-        return self._after(len(self.layers), wanted, generator)[places]
+        return rows_at(self._after(len(self.layers), wanted, generator), places)
 
     def _after(self, depth: int, wanted: Tensor, generator: torch.Generator | None) -> Tensor:
         """Return the rows [q, m] of ascending nodes after the first `depth` layers."""

@@ -1,0 +1,39 @@
+import pytest
+import torch
+
+from mgformer.nn.gathering import rows_at
+
+
+@pytest.fixture
+def two_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+def gradient(x: torch.Tensor, numbers: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    x = x.clone().requires_grad_()
+    (rows_at(x, numbers) * weights).sum().backward()
+    assert x.grad is not None
+    return x.grad
+
+
+def test_rows_and_gradients_are_those_of_indexing() -> None:
+    x = torch.randn(7, 3, dtype=torch.float64, requires_grad=True)
+    numbers = torch.tensor([[0, 6], [6, 6], [2, 0]])
+    weights = torch.randn(3, 2, 3, dtype=torch.float64)
+    torch.testing.assert_close(rows_at(x, numbers), x[numbers])
+    (x[numbers] * weights).sum().backward()
+    torch.testing.assert_close(gradient(x.detach(), numbers, weights), x.grad)
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_the_gradient_has_the_same_bits_every_time_with_several_threads() -> None:
+    generator = torch.Generator().manual_seed(3)
+    x = torch.randn(500, 64, generator=generator)
+    numbers = torch.randint(500, (8000,), generator=generator)
+    weights = torch.randn(8000, 64, generator=generator)
+    first = gradient(x, numbers, weights)
+    for _ in range(30):
+        assert torch.equal(gradient(x, numbers, weights), first)
