@@ -1,4 +1,4 @@
-"""mgformer report: a run, or all runs below a folder, as one HTML file."""
+"""mgformer report: one run, or all runs below a folder, as one HTML file."""
 
 from pathlib import Path
 
@@ -10,22 +10,22 @@ from mgformer.experiments.report import write_report
 
 def command(
     folder: Path = typer.Argument(
-        metavar="RUN|FOLDER", help="Folder of a run, or of several runs somewhere below it."
+        metavar="RUN|FOLDER", help="Folder of a run, or of several runs."
     ),
     target: Path | None = typer.Option(
         None, "--out", help="File to write.", show_default="report.html in the folder"
     ),
     as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
 ) -> None:
-    """Write what there is to see of a run, or of runs side by side, as one HTML file.
+    """Write one run, or several runs side by side, as one HTML file.
 
-    It needs no network and no other file: learning curves, metrics, popular and unpopular items,
-    what attention looks at, a map of the items, examples, the config.
+    The file needs no network. It shows learning curves, metrics, popular and unpopular items, the
+    inside of the model, a map of the items, examples and the config.
     """
     with working():
         written = write_report(folder, target)
     if as_json:
         size = written.path.stat().st_size
-        print_json({"report": str(written.path), "runs": written.runs, "bytes": size})
+        print_json({"report": str(written.path), "runs": written.num_runs, "bytes": size})
     else:
         out.print(f"{written.path}", markup=False)

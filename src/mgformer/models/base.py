@@ -9,6 +9,7 @@ module or package; code that several unrelated models share lives in `nn` or `gr
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import Annotated, ClassVar
 
 import numpy as np
@@ -19,6 +20,7 @@ from torch.nn import functional
 
 from mgformer.data.sampling import Batch
 from mgformer.graph.bipartite import Graph
+from mgformer.models.insides import Inside
 from mgformer.models.space import Choice, Space, space_of
 from mgformer.ranking.score import Kind
 from mgformer.ranking.scorers import DotScorer, Scorer
@@ -101,6 +103,16 @@ class TrainableModel(nn.Module, Model):
 
     def on_epoch(self, rng: np.random.Generator) -> None:
         """Prepare for an epoch, for example by drawing what changes once per epoch."""
+
+    def insides(self, graph: Graph, before: Mapping[str, Tensor] | None) -> list[Inside]:
+        """Return what a report can show of this trained model; by default nothing.
+
+        Args:
+            graph: The training graph that the model was built on.
+            before: The `state_dict` before training. None if the trained weights were not kept:
+                the model is then untrained, and shows only what training does not change.
+        """
+        return []
 
     def lookup(self, table: Tensor, nodes: Tensor) -> Tensor:
         """Return rows […, d] of one of `tables` [N, d] for nodes […]."""

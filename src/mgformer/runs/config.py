@@ -146,10 +146,11 @@ def read_config(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: cannot be read as TOML: {error}") from None
 
 
-def to_toml(config: RunConfig) -> str:
+def to_toml(config: RunConfig | Mapping[str, Any]) -> str:
     """Return the run as a complete TOML file, which `read_config` and `build_config` take."""
     plain, sections = [], []
-    for name, value in config.to_mapping().items():
+    described = config.to_mapping() if isinstance(config, RunConfig) else config
+    for name, value in described.items():
         if isinstance(value, Mapping):
             options = [f"{option} = {_literal(v)}" for option, v in value.items()]
             sections.append("\n".join(["", f"[{name}]", *options]))

@@ -20,6 +20,7 @@ Shapes: N nodes (users, then items), d channels of tokens, r of encodings, m = d
 F features, K neighbors, R landmarks; q nodes wanted, k nodes known.
 """
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 import numpy as np
@@ -31,6 +32,8 @@ from torch.nn import functional
 from mgformer.data.sampling import Batch
 from mgformer.graph.bipartite import Graph
 from mgformer.models.base import ModelConfig, TrainableModel
+from mgformer.models.insides import Inside
+from mgformer.models.mgformer.insides import attention_insides
 from mgformer.models.mgformer.layers import (
     Attention,
     DegreeAngles,
@@ -146,6 +149,9 @@ class MGFormer(TrainableModel):
             for layer in self.layers:
                 if isinstance(layer, KernelAttention):
                     layer.draw(rng)
+
+    def insides(self, graph: Graph, before: Mapping[str, Tensor] | None) -> list[Inside]:
+        return attention_insides(self, graph, before)
 
 
 def _layers(
