@@ -1,12 +1,14 @@
-"""Reports say what the runs say, need nothing but themselves, and run nothing from the data."""
+"""Reports show what the runs recorded, need no other file, and run nothing from the data."""
 
 import base64
 import hashlib
+import html
 import json
 import re
 import shutil
 import sys
 import tomllib
+from collections.abc import Mapping
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -14,9 +16,15 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from scipy import stats
+from torch import Tensor
 
 from mgformer.experiments.report import write_report
-from mgformer.experiments.report.measured import as_toml
+from mgformer.graph.bipartite import Graph
+from mgformer.models import register
+from mgformer.models.bprmf import BPRMF
+from mgformer.models.insides import Inside, NodeRanking, Plot, Series
+from mgformer.recommend.recommender import Recommender
 from mgformer.runs.bundle_files import load_bundle, save_bundle
 from mgformer.runs.config import build_config
 from mgformer.runs.folder import PER_USER, RECORD
@@ -71,7 +79,7 @@ def seen(path: Path) -> Seen:
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Sixty people, half of whom like one half of the things; names and ids are hostile."""
+    """60 users, half of whom like one half of the items; names and ids contain HTML."""
     rng = np.random.default_rng(4)
     folder = tmp_path_factory.mktemp("table")
     likes = rng.random((60, 40)) < np.where(
@@ -112,14 +120,14 @@ def test_a_run_is_reported_with_what_it_recorded(run: Path, report: Path) -> Non
         "Metrics",
         "Popular and unpopular items",
         "Coverage and the long tail",
-        "Attention",
+        "Inside the model",
         "Map of the items",
         "Examples",
         "Config",
     ]
     for part in ("test", "valid", "popularity"):
-        assert f"{record[part]['recall@20']:.4f}" in page.text
-    for fact in (record["fingerprint"], record["protocol"], "3 trained"):
+        assert f"{record.figures(part)['recall@20']:.4f}" in page.text
+    for fact in (record.fingerprint, record.protocol, "3 trained"):
         assert fact in page.text
     log = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
     loss, validation = page.figures[:2]
@@ -130,9 +138,11 @@ def test_a_run_is_reported_with_what_it_recorded(run: Path, report: Path) -> Non
     assert [shape["x0"] for shape in loss["layout"]["shapes"]] == [best]
 
 
-def test_the_config_in_a_report_makes_the_run_again(run: Path) -> None:
-    described = load_bundle(run).record.config
-    assert build_config(tomllib.loads(as_toml(described))) == build_config(described)
+def test_the_config_in_a_report_repeats_the_run(run: Path, report: Path) -> None:
+    shown = re.search(r"<pre[^>]*><code>(.*?)</code>", report.read_text(), flags=re.DOTALL)
+    assert shown is not None
+    again = build_config(tomllib.loads(html.unescape(shown[1])))
+    assert again == load_bundle(run).record.run_config()
 
 
 def test_a_report_needs_nothing_else_and_runs_only_its_own_scripts(report: Path) -> None:
@@ -190,17 +200,21 @@ def test_a_report_that_fails_leaves_the_old_one(run: Path, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("options", "missing", "kept"),
     [
-        (("--model", "ease"), {"Learning curves", "Attention", "Map of the items"}, {"Examples"}),
+        (
+            ("--model", "ease"),
+            {"Learning curves", "Inside the model", "Map of the items"},
+            {"Examples"},
+        ),
         (("--model", "popularity"), {"Map of the items"}, {"Coverage and the long tail"}),
         (
             ("--model", "bprmf", "--set", "split.kind=users", *SMALL[:2], *SMALL[6:]),
-            {"Attention"},
+            {"Inside the model"},
             {"Examples", "Map of the items"},
         ),
         (
             ("--model", "mgformer", "--set", "split.refit=true", *SMALL),
             set(),
-            {"Learning curves", "Attention"},
+            {"Learning curves", "Inside the model"},
         ),
         (
             ("--model", "gfcf", "--set", "split.valid=0", "--set", "split.test=0"),
@@ -230,7 +244,7 @@ def test_a_run_of_which_only_figures_were_kept_is_reported_with_those(
 def figures_only(run: Path, folder: Path, **changed: object) -> None:
     bundle = load_bundle(run)
     folder.mkdir(parents=True)
-    record = {**bundle.record, **changed}
+    record = {**bundle.record.to_mapping(), **changed}
     record["config"] = {**record["config"], "seed": record["seed"]}
     (folder / RECORD).write_text(json.dumps(record))
     assert bundle.per_user is not None
@@ -241,15 +255,15 @@ def test_runs_below_a_folder_stand_side_by_side_with_means_over_seeds(
     run: Path, tmp_path: Path
 ) -> None:
     record = load_bundle(run).record
-    base = record["test"]["recall@20"]
+    base = record.test["recall@20"]
     for seed, shift in ((0, 0.0), (1, 0.03)):
-        test = {**record["test"], "recall@20": base + shift}
+        test = {**record.test, "recall@20": base + shift}
         figures_only(run, tmp_path / "a/mgformer" / f"seed-{seed}", seed=seed, test=test)
-    other = {**record["config"], "model": {**record["config"]["model"], "dim": 9}}
-    figures_only(run, tmp_path / "b<b>", config=other, valid={**record["valid"], "ndcg@20": 0.0})
+    other = {**record.config, "model": {**record.config["model"], "dim": 9}}
+    figures_only(run, tmp_path / "b<b>", config=other, valid={**record.valid, "ndcg@20": 0.0})
     shutil.copytree(run, tmp_path / "c")
     written = write_report(tmp_path)
-    assert written.runs == 4
+    assert written.num_runs == 4
     page = seen(written.path)
     assert page.headings == ["Runs", "Learning curves", "Popular and unpopular items"]
     assert "Take care" not in page.text
@@ -260,9 +274,43 @@ def test_runs_below_a_folder_stand_side_by_side_with_means_over_seeds(
     # The run in c has a seed that is there already, and would count twice in a mean.
     assert marks["layout"]["yaxis"]["ticktext"] == ["a/mgformer", "c", "b&lt;b&gt;"]
     assert sorted(marks["data"][0]["y"]) == [0, 0, 1, 2]
+    assert "paired t-test of test NDCG@20" in page.text
+    assert "Runs in" not in page.text
     recall = next(f for f in page.figures if f["data"][0].get("orientation") == "h")
     whole = np.sum([trace["x"] for trace in recall["data"]], axis=0)
     assert whole == pytest.approx([base] * 3, rel=1e-4)  # groups add up to the figure
+
+
+def test_runs_are_tested_against_the_best_on_validation(run: Path, tmp_path: Path) -> None:
+    record, per_user = load_bundle(run).record, load_bundle(run).per_user
+    assert per_user is not None
+    weaker = {**record.valid, "ndcg@20": 0.0}
+    shutil.copytree(run, tmp_path / "best")
+    for name, seed in (("worse", record.seed), ("another-seed", record.seed + 1)):
+        other = {**record.config, "model": {**record.config["model"], "dim": 9}}
+        figures_only(run, tmp_path / name, config=other, valid=weaker, seed=seed)
+    rng = np.random.default_rng(0)
+    noise = pl.Series(rng.normal(-0.02, 0.1, len(per_user)))
+    changed = per_user.with_columns(pl.col("ndcg@20") + noise)
+    changed.write_parquet(tmp_path / "worse" / PER_USER)
+    rows = {
+        row[0]: row for row in table_rows(write_report(tmp_path).path.read_text()) if len(row) == 8
+    }
+    p_value = stats.ttest_rel(changed["ndcg@20"], per_user["ndcg@20"]).pvalue
+    assert rows["best mgformer"][4] == "–"
+    assert rows["another-seed mgformer"][4] == f"{p_value:.2g}"
+
+
+def table_rows(page: str) -> list[list[str]]:
+    """The text of the cells of all table rows."""
+    rows = re.findall(r"<tr>(.*?)</tr>", page, flags=re.DOTALL)
+    return [
+        [
+            " ".join(re.sub(r"<[^>]+>", " ", cell).split())
+            for cell in re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, flags=re.DOTALL)
+        ]
+        for row in rows
+    ]
 
 
 def test_runs_that_cannot_be_compared_are_kept_apart_with_a_warning(
@@ -287,7 +335,7 @@ def test_a_folder_without_runs_is_refused_in_one_line(tmp_path: Path) -> None:
     assert_one_line(mgformer("report", tmp_path), "no run here or below; train one with: mgformer")
     assert_one_line(mgformer("report", tmp_path / "none"), "no such folder")
     (tmp_path / RECORD).write_text('{"model": "ease"}')
-    assert_one_line(mgformer("report", tmp_path), "says nothing of its dataset")
+    assert_one_line(mgformer("report", tmp_path), "not a usable record of a run (dataset: ")
     assert not (tmp_path / "report.html").exists()
 
 
@@ -321,4 +369,40 @@ def test_a_bundle_that_an_old_library_saved_is_reported_without_its_weights(
     bundle = load_bundle(run)
     save_bundle(type(bundle)(**{**vars(bundle), "weights": {}}), tmp_path / "run")
     page = seen(write_report(tmp_path / "run").path)
-    assert "Attention" in page.headings  # that of neighbours is not trained
+    assert "Inside the model" in page.headings  # attention to neighbors is not trained
+
+
+class ShowsItself(BPRMF):
+    """A model from outside that describes its insides."""
+
+    def insides(self, graph: Graph, before: Mapping[str, Tensor] | None) -> list[Inside]:
+        assert before is not None
+        moved = (self.embeddings.detach() - before["embeddings"]).norm(dim=1).double().numpy()
+        degrees = np.concatenate([graph.user_degrees, graph.item_degrees])
+        most = np.argsort(-moved)[:3]
+        series = [Series("nodes", degrees, moved)]
+        return [
+            Plot("points", "Movement", "By training.", series, ("degree", "distance"), "x"),
+            NodeRanking("is near", most, moved[most] / moved.sum(), owner=graph.num_users),
+        ]
+
+
+def test_a_model_from_outside_shows_its_own_insides(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mgformer.models._imported", {})
+    rng = np.random.default_rng(1)
+    users, items = np.nonzero(rng.random((30, 20)) < 0.4)
+    pairs = pl.DataFrame({"user": users, "item": items})
+    train = {"epochs": 2, "batch_size": 64}
+    Recommender.fit(pairs, register(ShowsItself), train=train).save(tmp_path)
+    page = seen(write_report(tmp_path).path)
+    assert "Inside the model" in page.headings
+    assert "item 0 is near" in page.text
+    movement = next(f for f in page.figures if f["layout"]["yaxis"]["title"]["text"] == "distance")
+    assert movement["layout"]["xaxis"]["type"] == "log"
+    # Reading a bundle imports no code, so a model that nobody has imported shows nothing.
+    monkeypatch.setattr("mgformer.models._imported", {})
+    page = seen(write_report(tmp_path).path)
+    assert "Inside the model" not in page.headings
+    assert {"Metrics", "Examples", "Config"} <= set(page.headings)
