@@ -38,7 +38,7 @@ SMALL = [
 
 
 class Seen(HTMLParser):
-    """The elements of a page, the text of its headings, and its scripts by kind."""
+    """The elements of a page, its headings, and its scripts by type."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -111,7 +111,7 @@ def report(run: Path) -> Path:
     return write_report(run).path
 
 
-def test_a_run_is_reported_with_what_it_recorded(run: Path, report: Path) -> None:
+def test_a_report_shows_what_the_run_recorded(run: Path, report: Path) -> None:
     assert report == run / "report.html"
     page, record = seen(report), load_bundle(run).record
     assert page.headings == [
@@ -145,7 +145,7 @@ def test_the_config_in_a_report_repeats_the_run(run: Path, report: Path) -> None
     assert again == load_bundle(run).record.run_config()
 
 
-def test_a_report_needs_nothing_else_and_runs_only_its_own_scripts(report: Path) -> None:
+def test_a_report_loads_nothing_and_runs_only_its_own_scripts(report: Path) -> None:
     page = seen(report)
     for tag, attributes in page.elements:
         assert not {"src", "srcset", "action", "data"} & attributes.keys(), tag
@@ -165,12 +165,12 @@ def test_a_report_needs_nothing_else_and_runs_only_its_own_scripts(report: Path)
     ]
 
 
-def test_what_comes_from_the_data_stays_text(report: Path) -> None:
+def test_text_from_the_data_is_escaped(report: Path) -> None:
     page = seen(report)
     assert not [tag for tag, a in page.elements if tag in ("img", "i") or "onerror" in a]
     outside = report.read_text().split("</style>")[1].split("</main>")[0]
     assert "document.title='owned'</script>" not in outside
-    assert f"{OWNED}i" in page.text  # names are shown, letter by letter
+    assert f"{OWNED}i" in page.text  # names are shown as they are
     assert "user <i>u" in page.text
     names = [
         trace["text"] for figure in page.figures for trace in figure["data"] if "text" in trace
@@ -185,7 +185,7 @@ def test_the_same_run_gives_the_same_bytes(run: Path, report: Path, tmp_path: Pa
     assert again.read_bytes() == report.read_bytes()
 
 
-def test_a_report_that_fails_leaves_the_old_one(run: Path, tmp_path: Path) -> None:
+def test_a_failed_report_keeps_the_old_file(run: Path, tmp_path: Path) -> None:
     copy, target = tmp_path / "run", tmp_path / "old.html"
     shutil.copytree(run, copy)
     target.write_text("old")
@@ -224,7 +224,7 @@ def test_a_report_that_fails_leaves_the_old_one(run: Path, tmp_path: Path) -> No
     ],
     ids=["ease", "popularity", "held-out-users", "refit", "nothing-held-out"],
 )
-def test_sections_without_anything_to_show_are_left_out(
+def test_empty_sections_are_left_out(
     table: Path, tmp_path: Path, options: tuple[str, ...], missing: set[str], kept: set[str]
 ) -> None:
     folder = trained(table, tmp_path / "run", *options)
@@ -233,9 +233,7 @@ def test_sections_without_anything_to_show_are_left_out(
     assert kept | {"Result", "Config"} <= set(page.headings)
 
 
-def test_a_run_of_which_only_figures_were_kept_is_reported_with_those(
-    run: Path, tmp_path: Path
-) -> None:
+def test_a_run_without_a_bundle_is_reported_by_its_record(run: Path, tmp_path: Path) -> None:
     figures_only(run, tmp_path / "run")
     page = seen(write_report(tmp_path / "run").path)
     assert page.headings == ["Result", "Metrics", "Popular and unpopular items", "Config"]
@@ -251,9 +249,7 @@ def figures_only(run: Path, folder: Path, **changed: object) -> None:
     bundle.per_user.write_parquet(folder / PER_USER)
 
 
-def test_runs_below_a_folder_stand_side_by_side_with_means_over_seeds(
-    run: Path, tmp_path: Path
-) -> None:
+def test_a_folder_of_runs_is_compared_by_means_over_seeds(run: Path, tmp_path: Path) -> None:
     record = load_bundle(run).record
     base = record.test["recall@20"]
     for seed, shift in ((0, 0.0), (1, 0.03)):
@@ -271,7 +267,7 @@ def test_runs_below_a_folder_stand_side_by_side_with_means_over_seeds(
     assert f"{base + 0.015:.4f}" in page.text
     assert f"± {0.03 / np.sqrt(2):.4f}" in page.text
     marks = page.figures[0]
-    # The run in c has a seed that is there already, and would count twice in a mean.
+    # The run in c repeats seed 0, which would count twice in a mean.
     assert marks["layout"]["yaxis"]["ticktext"] == ["a/mgformer", "c", "b&lt;b&gt;"]
     assert sorted(marks["data"][0]["y"]) == [0, 0, 1, 2]
     assert "paired t-test of test NDCG@20" in page.text
@@ -313,7 +309,7 @@ def table_rows(page: str) -> list[list[str]]:
     ]
 
 
-def test_runs_that_cannot_be_compared_are_kept_apart_with_a_warning(
+def test_runs_that_cannot_be_compared_are_separate_sets_with_a_warning(
     run: Path, tmp_path: Path
 ) -> None:
     figures_only(run, tmp_path / "one")
@@ -339,9 +335,7 @@ def test_a_folder_without_runs_is_refused_in_one_line(tmp_path: Path) -> None:
     assert not (tmp_path / "report.html").exists()
 
 
-def test_a_place_that_cannot_be_written_is_refused_before_any_work(
-    run: Path, tmp_path: Path
-) -> None:
+def test_an_unwritable_target_is_refused_before_any_work(run: Path, tmp_path: Path) -> None:
     assert_one_line(
         mgformer("report", run, "--out", tmp_path / "no/r.html"), "choose another --out"
     )
@@ -349,23 +343,21 @@ def test_a_place_that_cannot_be_written_is_refused_before_any_work(
 
 
 @pytest.mark.parametrize("package", ["plotly", "jinja2"])
-def test_without_the_extra_its_name_is_said(
+def test_the_error_names_the_missing_extra(
     run: Path, monkeypatch: pytest.MonkeyPatch, package: str
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)
     assert_one_line(mgformer("report", run), "pip install 'mgformer[report]'")
 
 
-def test_the_command_says_what_it_wrote(run: Path, tmp_path: Path) -> None:
+def test_the_command_prints_the_path(run: Path, tmp_path: Path) -> None:
     target = tmp_path / "r.html"
     said = json.loads(succeed("report", run, "--out", target, "--json"))
     assert said == {"report": str(target), "runs": 1, "bytes": target.stat().st_size}
     assert succeed("report", run, "--out", target).strip() == str(target)
 
 
-def test_a_bundle_that_an_old_library_saved_is_reported_without_its_weights(
-    run: Path, tmp_path: Path
-) -> None:
+def test_an_old_bundle_without_weights_is_reported(run: Path, tmp_path: Path) -> None:
     bundle = load_bundle(run)
     save_bundle(type(bundle)(**{**vars(bundle), "weights": {}}), tmp_path / "run")
     page = seen(write_report(tmp_path / "run").path)

@@ -1,4 +1,4 @@
-"""A report as people open it: from a file, in a real browser, on a desk, on a phone, on paper."""
+"""Reports in a real browser: on a desktop, on a phone, on paper."""
 
 import json
 from pathlib import Path
@@ -39,7 +39,7 @@ def opened(driver: Any, report: Path, width: int, scheme: str = "light") -> None
 
 
 @pytest.mark.parametrize("width", [1280, 390])
-def test_it_opens_from_a_file_alone_and_nothing_sticks_out(
+def test_a_report_opens_from_a_file_and_fits_the_screen(
     driver: Any, report: Path, width: int
 ) -> None:
     driver.get_log("performance")
@@ -55,7 +55,7 @@ def test_it_opens_from_a_file_alone_and_nothing_sticks_out(
     assert driver.get_log("browser") == []
 
 
-def test_names_from_the_data_are_shown_and_not_run(driver: Any, report: Path) -> None:
+def test_names_from_the_data_are_shown_as_text(driver: Any, report: Path) -> None:
     opened(driver, report, 1280)
     said = driver.execute_script(
         """const map = [...document.querySelectorAll('.chart')].find((c) => c.data[0].text);
@@ -67,7 +67,7 @@ def test_names_from_the_data_are_shown_and_not_run(driver: Any, report: Path) ->
     assert driver.execute_script("return document.querySelectorAll('main img').length") == 0
 
 
-def test_figures_follow_the_colours_of_the_page(driver: Any, report: Path) -> None:
+def test_charts_have_the_colors_of_the_page(driver: Any, report: Path) -> None:
     ink = "return document.querySelector('.chart').layout.font.color"
     opened(driver, report, 1280, "dark")
     dark = driver.execute_script(ink)
@@ -75,7 +75,7 @@ def test_figures_follow_the_colours_of_the_page(driver: Any, report: Path) -> No
     assert driver.execute_script(ink) != dark
 
 
-def test_on_paper_figures_take_the_width_of_the_sheet_and_then_that_of_the_page(
+def test_charts_fit_the_sheet_when_printed_and_the_screen_afterwards(
     driver: Any, report: Path
 ) -> None:
     opened(driver, report, 1280, "dark")
@@ -84,6 +84,6 @@ def test_on_paper_figures_take_the_width_of_the_sheet_and_then_that_of_the_page(
     printed = driver.execute_script(WIDTHS)
     assert all(room == drawn < 720 for room, drawn in printed)
     ink = driver.execute_script("return document.querySelector('.chart').layout.font.color")
-    assert ink == "#1a201e"  # dark on white, whatever the screen
+    assert ink == "#1a201e"  # dark on white, even if the screen is dark
     driver.execute_script("dispatchEvent(new Event('afterprint'))")
     WebDriverWait(driver, PATIENCE).until(lambda _: driver.execute_script(WIDTHS) == before)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import plotly.graph_objects as go
+from numpy.typing import NDArray
 
 BLUE, VERMILION, GREEN, PINK, AMBER, SKY = COLORS = (
     "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9",
@@ -77,6 +78,16 @@ def draw_rows(traces: Sequence[Any], names: Sequence[str], **layout: Any) -> go.
     rows = {"tickvals": list(range(len(names))), "ticktext": texts, "showgrid": False}
     figure.update_yaxes(range=[len(names) - 0.4, -0.6], **rows)
     return figure.update_traces(hovertemplate="%{x:.4f}")
+
+
+def log_axis(values: NDArray[Any]) -> dict[str, Any]:
+    """Return a logarithmic axis for values, with ticks at 1, 3, 10, 30 and so on."""
+    low, high = min(values), max(values)
+    ticks = [n * 10.0**power for power in range(-9, 10) for n in (1, 3)]
+    ticks = [tick for tick in ticks if low <= tick <= high]
+    if len(ticks) < 2:  # plotly divides a short range better
+        return {"type": "log"}
+    return {"type": "log", "tickvals": ticks, "tickformat": ",~g"}
 
 
 def mark_epoch(figure: go.Figure, epoch: int, last: int, free: str) -> go.Figure:

@@ -68,7 +68,7 @@ def comparison_page(found: Found, root: Path) -> str:
     sets = comparable_sets(found.runs, root)
     first = [variants[0].runs[0].record for variants in sets]
     datasets = _count(len({record.fingerprint for record in first}), "dataset")
-    on = first[0].dataset if len(sets) == 1 else datasets
+    on = first[0].dataset if datasets == "1 dataset" else datasets
     return render(
         "comparison.html.j2",
         title=f"{_count(len(found.runs), 'run')} on {on}",

@@ -136,7 +136,8 @@ def _inside(bundle: Bundle, inside: Inside) -> Chart | Ranking:
     ]
     chart = charts.draw(traces, *inside.axes, barmode="stack")
     for axis in inside.log_axes:
-        chart.update_layout({f"{axis}axis_type": "log"})
+        values = np.concatenate([getattr(series, axis) for series in inside.series])
+        chart.update_layout({f"{axis}axis": charts.log_axis(values)})
     return Chart(inside.title, chart, inside.caption, wide=inside.kind != "bars")
 
 
