@@ -6,7 +6,7 @@ from the data must pass through `plain`, because plotly interprets some HTML.
 """
 
 import html
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import plotly.graph_objects as go
@@ -16,6 +16,12 @@ BLUE, VERMILION, GREEN, PINK, AMBER, SKY = COLORS = (
     "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9",
 )  # fmt: skip
 GREY = "#8a9490"
+FIXED_COLORS = {
+    **{"test": BLUE, "validation": GREEN, "popularity": GREY, "best possible": GREY},
+    **{"items": GREY, "training pairs": VERMILION, "all items equally": GREY},
+    **{"recommendations": BLUE, "unpopular": SKY, "normal": AMBER, "popular": BLUE},
+}
+"""What is shown in several charts has the same color in all of them."""
 DASHES = ("solid", "dash", "dot", "dashdot")
 SYMBOLS = ("circle", "diamond", "square", "triangle-up", "x", "cross")
 HEIGHT = 300
@@ -69,6 +75,16 @@ def draw(
     figure.update_xaxes(title_text=x)
     figure.update_yaxes(title_text=y)
     return figure
+
+
+def draw_columns(trace: type, x_title: str, x: Any, columns: Mapping[str, Any]) -> go.Figure:
+    """Return a line (`go.Scatter`) or bars (`go.Bar`) for each named column over a common x."""
+    marker = "line_color" if trace is go.Scatter else "marker_color"
+    traces = [
+        trace(x=x, y=y, name=name, **{marker: FIXED_COLORS.get(name)})
+        for name, y in columns.items()
+    ]
+    return draw(traces, x_title)
 
 
 def draw_rows(traces: Sequence[Any], names: Sequence[str], **layout: Any) -> go.Figure:

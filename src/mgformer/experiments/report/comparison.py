@@ -225,12 +225,13 @@ def group_charts(variants: list[Variant]) -> list[Chart]:
     found = []
     for name in headline_metrics(shown[0].runs[0].record) if shown else ():
         bars = []
-        for group, color in zip(GROUPS, (charts.SKY, charts.AMBER, charts.BLUE), strict=True):
+        for group in GROUPS:
             contributions = [
                 [run.record.groups.get(group, {}).get(name, 0.0) for run in variant.runs]
                 for variant in shown
             ]
             x, y = [float(np.mean(c)) for c in contributions], list(range(len(shown)))
+            color = charts.FIXED_COLORS[group]
             bars.append(go.Bar(x=x, y=y, name=group, orientation="h", marker_color=color))
         labels = [variant.label for variant in shown]
         chart = charts.draw_rows(bars, labels, barmode="stack", hovermode="y unified")

@@ -88,32 +88,23 @@ def log_line(
 def metric_charts(record: Record) -> list[Chart]:
     """Return recall and NDCG by length of the list."""
     ks, found = measured_ks(record), []
-    parts = {
-        "test": (record.test, {"color": charts.BLUE}),
-        "validation": (record.valid, {"color": charts.GREEN}),
-        "popularity": (record.popularity, {"color": charts.GREY}),
-    }
+    parts = {"test": record.test, "validation": record.valid, "popularity": record.popularity}
     for metric in ("recall", "ndcg"):
-        lines = [
-            go.Scatter(x=ks, y=[part.get(f"{metric}@{k}") for k in ks], name=name, line=line)
-            for name, (part, line) in parts.items()
-            if part
-        ]
-        chart = charts.draw(lines, "k, length of the list", xaxis_tickvals=ks)
-        chart.update_yaxes(rangemode="tozero")
+        values = {
+            name: [part.get(f"{metric}@{k}") for k in ks] for name, part in parts.items() if part
+        }
+        chart = charts.draw_columns(go.Scatter, "k, length of the list", ks, values)
+        chart.update_xaxes(tickvals=ks).update_yaxes(rangemode="tozero")
         found.append(Chart(f"{USER_METRICS[metric]}@k", chart))
     return found
 
 
 def group_chart(record: Record, best: Mapping[str, float] | None) -> Chart:
     """Return the recall that each popularity group contributes, beside the best possible."""
-    name = headline_metrics(record)[0]
-    columns = {"best possible": (best, charts.GREY)} if best else {}
-    recall = {group: figures.get(name) for group, figures in record.groups.items()}
-    bars = [
-        go.Bar(x=list(values), y=list(values.values()), name=title, marker_color=color)
-        for title, (values, color) in {**columns, metric_title(name): (recall, charts.BLUE)}.items()
-    ]
+    name, groups = headline_metrics(record)[0], record.groups
+    values = {metric_title(name): [groups[group].get(name) for group in groups]}
+    if best:
+        values["best possible"] = [best[group] for group in groups]
+    chart = charts.draw_columns(go.Bar, "items by popularity", list(groups), values)
     caption = "The best possible recall finds all held-out items of the group." if best else ""
-    title = f"{metric_title(name)} by popularity of the items"
-    return Chart(title, charts.draw(bars, "items by popularity"), caption)
+    return Chart(f"{metric_title(name)} by popularity of the items", chart, caption)

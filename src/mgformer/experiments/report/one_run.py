@@ -75,27 +75,20 @@ def run_page(run: Run) -> str:
 
 def tail_charts(tail: lists.LongTail) -> list[Chart]:
     """Return how recommendations are distributed over popular and unpopular items."""
-    colors = {
-        "items": charts.GREY,
-        "training pairs": charts.VERMILION,
-        "recommendations": charts.BLUE,
+    curves = {
+        "recommendations": tail.recommended,
+        "training pairs": tail.trained,
+        "all items equally": tail.items,
     }
-    curves = {"recommendations": tail.recommended, "training pairs": tail.trained}
-    lines = [
-        go.Scatter(x=tail.items, y=y, name=name, line_color=colors[name])
-        for name, y in curves.items()
-    ]
-    even = go.Scatter(x=[0, 1], y=[0, 1], mode="lines", name="all items equally")
-    lines.append(even.update(line_color=charts.GREY))
-    bars = [
-        go.Bar(x=list(tail.groups), y=shares, name=name, marker_color=colors[name])
-        for name, shares in zip(colors, zip(*tail.groups.values(), strict=True), strict=True)
-    ]
-    cumulative = charts.draw(lines, "share of items, most popular first")
+    x_title = "share of items, most popular first"
+    cumulative = charts.draw_columns(go.Scatter, x_title, tail.items, curves)
     cumulative.update_xaxes(tickformat=".0%", range=[0, 1])
-    by_group = charts.draw(bars, "items by popularity")
-    for figure in (cumulative, by_group):
-        figure.update_yaxes(tickformat=".0%", rangemode="tozero")
+    shares = zip(*tail.groups.values(), strict=True)
+    columns = dict(zip(("items", "training pairs", "recommendations"), shares, strict=True))
+    names = list(tail.groups)
+    by_group = charts.draw_columns(go.Bar, "items by popularity", names, columns)
+    for chart in (cumulative, by_group):
+        chart.update_yaxes(tickformat=".0%", rangemode="tozero")
     caption = "Where the blue line is higher, the lists favor popular items more than users did."
     return [
         Chart("Cumulative share of the most popular items", cumulative, caption),
