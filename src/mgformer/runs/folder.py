@@ -41,9 +41,12 @@ class Run(NamedTuple):
     def per_user(self) -> pl.DataFrame:
         """Test metrics of each user, with the column `user`."""
         path = self.folder / PER_USER
-        if not path.exists():
+        if path.exists():
+            return pl.read_parquet(path)
+        bundle = self.bundle()
+        if bundle is None or bundle.per_user is None:
             raise BundleError(f"{self.folder}: has no figures per user; delete it and run again")
-        return pl.read_parquet(path)
+        return bundle.per_user
 
     @property
     def log(self) -> list[Entry]:

@@ -10,7 +10,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import plotly.graph_objects as go
 import polars as pl
 
@@ -18,12 +17,13 @@ from mgformer.errors import BundleError, DataError, MgformerError
 from mgformer.experiments.report import charts
 from mgformer.experiments.report.measured import headline_metrics, log_line
 from mgformer.experiments.report.page import Chart, metric_title, render
-from mgformer.experiments.tables import p_shown, paired_tests
+from mgformer.experiments.summary import Summary, summarize
+from mgformer.experiments.tables import p_text, paired_tests
 from mgformer.ranking.evaluation import GROUPS
 from mgformer.ranking.metrics import SELECTION_METRIC, SELECTION_METRICS
 from mgformer.runs.config import flat_options
 from mgformer.runs.folder import Found, Run
-from mgformer.runs.record import Part, Record
+from mgformer.runs.record import Record
 
 MOST_VARIANTS = 12
 """Charts show this many variants, the best on validation. Tables show all."""
@@ -36,31 +36,9 @@ class Variant(NamedTuple):
     runs: list[Run]
 
     @property
-    def seeds(self) -> list[int]:
-        """The seeds of the runs."""
-        return [run.record.seed for run in self.runs]
-
-    def values(self, part: Part, name: str) -> list[float]:
-        """Return a figure of every run that has it."""
-        found = (run.record.figures(part).get(name) for run in self.runs)
-        return [value for value in found if value is not None]
-
-    def mean(self, part: Part, name: str) -> float | None:
-        """Return the mean of a figure over seeds; None if no run has it."""
-        values = self.values(part, name)
-        return float(np.mean(values)) if values else None
-
-    def spread(self, part: Part, name: str) -> str:
-        """Return the standard deviation of a figure over seeds, as text."""
-        values = self.values(part, name)
-        return f"± {np.std(values, ddof=1):.4f}" if len(values) > 1 else ""
-
-    def cost(self, name: str) -> str:
-        """Return the mean number of epochs, or of seconds of training, as text."""
-        records = [run.record for run in self.runs]
-        mean = np.mean([r.epochs if name == "epochs" else r.seconds.get(name, 0) for r in records])
-        digits = 0 if mean >= 10 or mean == round(mean) else 1
-        return f"{mean:,.{digits}f}" if mean else "–"
+    def summary(self) -> Summary:
+        """Means over the seeds."""
+        return summarize([run.record for run in self.runs])
 
 
 def comparison_page(found: Found, root: Path) -> str:
@@ -84,15 +62,17 @@ def comparison_page(found: Found, root: Path) -> str:
 def _set_context(variants: list[Variant]) -> dict[str, Any]:
     """Return what the template shows of a set of comparable runs."""
     record, shown = variants[0].runs[0].record, variants[:MOST_VARIANTS]
-    names, floor = headline_metrics(record), popularity_variant(variants)
+    names = headline_metrics(record)
+    floor = popularity_variant(variants, names)
+    tests = [variant.summary.test for variant in variants]
     return {
         "record": record,
         "names": names,
         "variants": variants,
         "single_runs": [Variant(v.label, [run]) for v in variants + floor for run in v.runs],
         "several_seeds": any(len(variant.runs) > 1 for variant in variants),
-        "same_seeds": len({tuple(variant.seeds) for variant in variants}) == 1,
-        "best": {name: max(v.mean("test", name) or 0 for v in variants) for name in names},
+        "same_seeds": len({tuple(variant.summary.seeds) for variant in variants}) == 1,
+        "best": {n: max((t[n].mean for t in tests if n in t), default=None) for n in names},
         "floor": floor,
         "p_values": significance(variants, names[1]),
         "marks_chart": marks_chart(shown),
@@ -111,12 +91,13 @@ def comparable_sets(runs: Sequence[Run], root: Path) -> list[list[Variant]]:
 
 
 def _options(record: Record) -> str:
-    """Return all options of a run except the seed."""
+    """Return all options of a run except the seed, and what was measured."""
     described = record.config
     with suppress(MgformerError):  # fills in options that are newer than the record
         described = record.run_config().to_mapping()
     options = {n: v for n, v in flat_options(described).items() if n not in ("seed", "dataset")}
-    return repr(sorted((name, repr(value)) for name, value in options.items()))
+    named = sorted((name, repr(value)) for name, value in options.items())
+    return repr((named, sorted(record.test), sorted(record.valid), sorted(record.groups)))
 
 
 def _variants(groups: list[list[Run]], root: Path) -> list[Variant]:
@@ -134,7 +115,12 @@ def _variants(groups: list[list[Run]], root: Path) -> list[Variant]:
             while label in found:
                 label, again = f"{place} ({again})", again + 1
             found[label] = Variant(label, sorted(own, key=lambda run: run.record.seed))
-    return sorted(found.values(), key=lambda v: -(v.mean("valid", SELECTION_METRIC) or 0))
+    return sorted(found.values(), key=_validation, reverse=True)
+
+
+def _validation(variant: Variant) -> float:
+    figure = variant.summary.valid.get(SELECTION_METRIC)
+    return figure.mean if figure else 0.0
 
 
 def _place(folder: Path) -> str:
@@ -143,15 +129,16 @@ def _place(folder: Path) -> str:
     return str(folder.parent if is_seed else folder)
 
 
-def popularity_variant(variants: list[Variant]) -> list[Variant]:
+def popularity_variant(variants: list[Variant], names: Sequence[str]) -> list[Variant]:
     """Return the popularity baseline like a run with its test figures; empty if not recorded."""
-    by_seed = {run.record.seed: run for v in variants for run in v.runs if run.record.popularity}
-    runs = []
-    for _, run in sorted(by_seed.items()):
-        figures = {"test": run.record.popularity, "valid": {}, "epochs": 0, "seconds": {}}
-        record = run.record.model_copy(update={"model": "popularity", **figures})
-        runs.append(run._replace(record=record))
-    return [Variant("popularity", runs)] if runs else []
+    by_seed = {}
+    for run in (run for variant in variants for run in variant.runs):
+        test = {name: run.record.popularity.get(name) for name in names}
+        if None not in test.values():
+            blank = {"valid": {}, "groups": {}, "epochs": 0, "seconds": {}}
+            changed = {"model": "popularity", "test": test, **blank}
+            by_seed[run.record.seed] = run._replace(record=run.record.model_copy(update=changed))
+    return [Variant("popularity", [by_seed[seed] for seed in sorted(by_seed)])] if by_seed else []
 
 
 def significance(variants: list[Variant], metric: str) -> dict[str, str]:
@@ -167,27 +154,27 @@ def significance(variants: list[Variant], metric: str) -> dict[str, str]:
             with suppress(DataError):  # other users in the test
                 ours, theirs = zip(*both, strict=True)
                 tests = paired_tests(ours, theirs, [metric])
-                found[variant.label] = p_shown(tests[metric].p_value)
+                found[variant.label] = p_text(tests[metric].p_value)
     return found
 
 
 def _per_user(run: Run, metric: str) -> pl.DataFrame | None:
     """Return the test figures per user; None if the run does not have them."""
-    table = None
     with suppress(BundleError):
-        table = run.per_user
-    if table is None:
-        with suppress(BundleError):
-            bundle = run.bundle()
-            table = bundle.per_user if bundle else None
-    return table if table is not None and metric in table.columns else None
+        return table if metric in (table := run.per_user).columns else None
+    return None
 
 
 def marks_chart(variants: list[Variant]) -> Chart:
     """Return the test figures of every run."""
     traces = []
     for name in headline_metrics(variants[0].runs[0].record):
-        pairs = [(x, row) for row, v in enumerate(variants) for x in v.values("test", name)]
+        pairs = [
+            (run.record.test[name], row)
+            for row, variant in enumerate(variants)
+            for run in variant.runs
+            if name in run.record.test
+        ]
         x, y = [value for value, _ in pairs], [row for _, row in pairs]
         traces.append(go.Scatter(x=x, y=y, name=metric_title(name), mode="markers"))
     chart = charts.draw_rows(traces, [v.label for v in variants], hovermode="closest")
@@ -226,11 +213,8 @@ def group_charts(variants: list[Variant]) -> list[Chart]:
     for name in headline_metrics(shown[0].runs[0].record) if shown else ():
         bars = []
         for group in GROUPS:
-            contributions = [
-                [run.record.groups.get(group, {}).get(name, 0.0) for run in variant.runs]
-                for variant in shown
-            ]
-            x, y = [float(np.mean(c)) for c in contributions], list(range(len(shown)))
+            figures = [v.summary.groups.get(group, {}).get(name) for v in shown]
+            x, y = [f.mean if f else 0.0 for f in figures], list(range(len(shown)))
             color = charts.FIXED_COLORS[group]
             bars.append(go.Bar(x=x, y=y, name=group, orientation="h", marker_color=color))
         labels = [variant.label for variant in shown]
