@@ -1,6 +1,7 @@
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -51,3 +52,17 @@ def driver() -> Iterator[Any]:
     service = webdriver.ChromeService(chromedriver)
     with webdriver.Chrome(options=options, service=service) as chrome:
         yield chrome
+
+
+@pytest.fixture(scope="session")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file of 120 people of four tastes: each has ten things of fifteen that go together."""
+    rng = np.random.default_rng(4)
+    rows = [
+        f"u{user},i{item}"
+        for user in range(120)
+        for item in 15 * (user % 4) + rng.choice(15, 10, replace=False)
+    ]
+    path = tmp_path_factory.mktemp("data") / "tastes.csv"
+    path.write_text("user,item\n" + "\n".join(rows) + "\n")
+    return path

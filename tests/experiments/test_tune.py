@@ -142,7 +142,9 @@ def test_a_failed_trial_counts_as_a_trial(table: Path, tmp_path: Path) -> None:
     tuned = tune(config, tmp_path, 8, fixed=fixed)
     failed = [trial for trial in tuned.trials if trial.state == "failed"]
     assert failed
-    assert all("num_features: got 192, expected a multiple" in (trial.error or "") for trial in failed)
+    assert all(
+        "num_features: got 192, expected a multiple" in (trial.error or "") for trial in failed
+    )
     assert tuned.best.state == "complete"
     assert len(tuned.trials) == 8
 
