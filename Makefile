@@ -39,6 +39,7 @@ results: setup  ## write the figures of results/ into the documents
 	$(BIN)/python -m tools.render
 
 bench: setup  ## ratios against peers and limits, one after another
+	$(BIN)/python -m benchmarks.startup
 	$(BIN)/python -m benchmarks.ranking
 	$(BIN)/python -m benchmarks.reading
 	$(BIN)/python -m benchmarks.baselines

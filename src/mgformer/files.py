@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -38,3 +39,8 @@ def sha256_of(path: Path) -> str:
         while chunk := stream.read(CHUNK):
             digest.update(chunk)
     return digest.hexdigest()
+
+
+def folder_name(name: str) -> str:
+    """Return a name that every file system takes."""
+    return re.sub(r"[^\w.]+", "-", name, flags=re.ASCII).strip("-")

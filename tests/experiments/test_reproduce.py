@@ -12,6 +12,7 @@ from mgformer.experiments.reproduce import provenance
 from mgformer.experiments.summary import summarize
 from mgformer.experiments.tables import group_table, quality_table
 from mgformer.experiments.variants import AS_IT_IS, KERNEL, VARIANTS
+from mgformer.files import folder_name
 from mgformer.ranking.significance import paired_test
 from mgformer.runs.config import build_config
 from tests.command import mgformer
@@ -193,8 +194,8 @@ def test_bad_arguments(tmp_path):
 
 
 def test_names_of_folders_are_safe():
-    assert paper_rows.folder_name("package.module:Class") == "package.module-Class"
-    assert paper_rows.folder_name("ease-strong") == "ease-strong"
+    assert folder_name("package.module:Class") == "package.module-Class"
+    assert folder_name("ease-strong") == "ease-strong"
     folders = {row.name: row.folder for row in paper_rows.table3_rows("amazon-beauty")}
     assert folders["scores: cosine × deg^γ"] == "mgformer-scores-cosine-deg"
     assert folders["4,096 keys drawn"] == "mgformer-4-096-keys-drawn"

@@ -1,69 +1,92 @@
-"""The command line. Only here is anything printed, and only here does the program exit.
+"""The command line. Only this package prints, and only this package ends the program.
 
-Exit codes: 0 done, 2 the user's input is wrong (one line says what), 1 a fault of ours.
+A command lives in the module of its name. The module is imported when the command runs, and it
+imports torch, polars and scipy inside its functions: help answers at once.
+
+Exit codes: 0 done, 2 the user's input is wrong (one line says what), 1 a bug of ours.
 """
 
 import sys
 
-import typer
-
-from mgformer.cli import (
-    compare,
-    datasets,
-    evaluate,
-    export,
-    recommend,
-    refit,
-    report,
-    reproduce,
-    serve,
-    similar,
-    train,
-    tune,
-)
-from mgformer.cli.console import fail
-from mgformer.errors import MgformerError
-from mgformer.training.memory import use_large_pages
-from mgformer.version import __version__
-
-app = typer.Typer(
-    name="mgformer",
-    help="Train, compare and use recommenders learned from who interacted with what.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-app.command("train")(train.command)
-app.command("evaluate")(evaluate.command)
-app.command("refit")(refit.command)
-app.command("compare")(compare.command)
-app.command("tune")(tune.command)
-app.command("reproduce")(reproduce.command)
-app.command("recommend")(recommend.command)
-app.command("similar")(similar.command)
-app.command("export")(export.command)
-app.command("serve")(serve.command)
-app.command("report")(report.command)
-app.add_typer(datasets.app, name="datasets")
-
-
-@app.callback(invoke_without_command=True)
-def _root(
-    version: bool = typer.Option(False, "--version", help="Show the version and exit."),
-) -> None:
-    if version:
-        typer.echo(f"mgformer {__version__}")
-        raise typer.Exit
+COMMANDS = {
+    "train": "Train a model on interactions, evaluate it, and save it.",
+    "evaluate": "Measure a trained recommender on its held-out pairs.",
+    "refit": "Train a tested recommender again on all its pairs, for production.",
+    "recommend": "Recommend the best items that a user does not have yet.",
+    "similar": "Show the items most similar to an item, or users to a user.",
+    "serve": "Serve recommendations over HTTP, with a page to try them.",
+    "export": "Write vectors, a search index, an ONNX model or a model card.",
+    "report": "Write a run, or several runs side by side, as one HTML file.",
+    "compare": "Train several models on one split and compare them on test.",
+    "tune": "Search for the options of a model that do best on validation.",
+    "reproduce": "Run a table or figure of the MGFormer paper again.",
+    "models": "List the models, or the options of one model.",
+    "datasets": "List, show and download datasets.",
+}
+"""Name of a command → the first line of its help."""
 
 
 def main() -> None:
-    """Run the command line and turn what goes wrong into a line and an exit code."""
-    use_large_pages()
+    """Run a command, and turn an error into one line and an exit code."""
+    name, *arguments = sys.argv[1:] or ["--help"]
     try:
-        app()
-    except MgformerError as error:
-        fail(str(error))
+        if name in ("--help", "-h"):
+            sys.stdout.write(_help())
+        elif name == "--version":
+            from mgformer.version import __version__
+
+            sys.stdout.write(f"mgformer {__version__}\n")
+        else:
+            _run(name, arguments)
     except BrokenPipeError:
         # The reader of our output has gone, as `head` does: nothing is wrong.
         sys.stderr.close()
+
+
+def _help() -> str:
+    width = max(map(len, COMMANDS))
+    commands = "\n".join(f"  {name:{width}}  {line}" for name, line in COMMANDS.items())
+    return f"""\
+Usage: mgformer COMMAND [ARGUMENTS]...
+
+Train, compare and use recommenders learned from who interacted with what.
+
+Commands:
+{commands}
+
+Options:
+  -h, --help  Show this help; mgformer COMMAND --help shows the options of a command.
+  --version   Show the version.
+
+Start with: mgformer train demo
+"""
+
+
+def _run(name: str, arguments: list[str]) -> None:
+    from importlib import import_module
+
+    import typer
+
+    from mgformer.cli.console import fail
+    from mgformer.errors import MgformerError, did_you_mean
+    from mgformer.training.memory import use_large_pages
+
+    if name not in COMMANDS:
+        fail(f"unknown command {name!r}{did_you_mean(name, COMMANDS)}; see: mgformer --help")
+    use_large_pages()
+    module = import_module(f"mgformer.cli.{name}")
+    app = typer.Typer(
+        help=COMMANDS[name],
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,  # plain text: formatting it would double the time that help takes
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    functions = getattr(module, "SUBCOMMANDS", None) or {name: module.command}
+    for own_name, function in functions.items():
+        app.command(own_name)(function)
+    try:
+        app(arguments, prog_name=f"mgformer {name}")
+    except MgformerError as error:
+        fail(str(error))

@@ -3,54 +3,67 @@
 import shlex
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from mgformer.cli.console import INTERRUPTED, fail, out, print_json, print_table, working
+from mgformer.cli.options import Data
 from mgformer.cli.train import summary
 from mgformer.errors import ConfigError
-from mgformer.experiments.compare import (
-    DOCUMENT,
-    Comparison,
-    compare,
-    contestants,
-    write_document,
-)
-from mgformer.experiments.tables import comparison_table, explanation, significance_json
-from mgformer.runs.bundle_files import check_folder
-from mgformer.runs.config import DEFAULT_DATASET, named
+
+if TYPE_CHECKING:
+    from mgformer.experiments.compare import Comparison
 
 
 def command(
-    data: str | None = typer.Argument(
-        None, help="A file, a folder, or a catalog name.", show_default=DEFAULT_DATASET
-    ),
-    models: str = typer.Option(
-        ..., help="Models to compare, by name or as TOML files of runs, separated by commas."
-    ),
-    presets: Path | None = typer.Option(
-        None, "--config-dir", help="A folder in which NAME.toml has the options of a model."
-    ),
-    num_seeds: int = typer.Option(1, "--seeds", help="Runs of each, each with its own split."),
-    trials: int = typer.Option(
-        0, "--tune", help="Tune each with so many trials first, on validation of the first seed."
-    ),
-    settings: list[str] = typer.Option(
-        [],
-        "--set",
-        metavar="SECTION.OPTION=VALUE",
-        help="Set any option of all, and hold it in tuning; may be repeated.",
-    ),
-    folder: Path | None = typer.Option(
-        None, "--out", help="Folder of the runs and the table.", show_default="runs/DATASET-compare"
-    ),
-    as_json: bool = typer.Option(False, "--json", help="Print one JSON list, an object a run."),
+    models: Annotated[
+        str,
+        typer.Option(
+            help="Models to compare, separated by commas: names, package.module:Class, or TOML"
+            " files of runs."
+        ),
+    ],
+    data: Data = None,
+    presets: Annotated[
+        Path | None,
+        typer.Option("--config-dir", help="A folder where NAME.toml has the options of a model."),
+    ] = None,
+    num_seeds: Annotated[
+        int, typer.Option("--seeds", help="Runs of each model, each with its own split.")
+    ] = 1,
+    trials: Annotated[
+        int,
+        typer.Option(
+            "--tune", help="Tune each model first with this many trials, on the first split."
+        ),
+    ] = 0,
+    settings: Annotated[
+        list[str],
+        typer.Option(
+            "--set",
+            metavar="SECTION.OPTION=VALUE",
+            help="Set any option for all models and do not tune it; can be repeated.",
+        ),
+    ] = [],
+    folder: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", help="Folder of the runs and the table.", show_default="runs/DATASET-compare"
+        ),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON list with one object for each run.")
+    ] = False,
 ) -> None:
-    """Train several models on one split, and compare them on test.
+    """Train several models on one split and compare them on test.
 
     Run the same command again to continue: runs that are in --out are not repeated.
     """
+    from mgformer.experiments.compare import compare, contestants, write_document
+    from mgformer.runs.bundle_files import check_folder
+    from mgformer.runs.config import named
+
     if num_seeds < 1:
         raise ConfigError(f"--seeds must be at least 1, got {num_seeds}")
     if trials < 0:
@@ -74,8 +87,10 @@ def command(
         show(found, folder)
 
 
-def listed(found: Comparison) -> list[dict[str, Any]]:
+def listed(found: "Comparison") -> list[dict[str, Any]]:
     """Return the machine-readable results of every run, with times and tests."""
+    from mgformer.experiments.tables import significance_json
+
     results = []
     for name, runs in found.runs.items():
         tests = found.tests.get(name)
@@ -93,8 +108,11 @@ def listed(found: Comparison) -> list[dict[str, Any]]:
     return results
 
 
-def show(found: Comparison, folder: Path) -> None:
+def show(found: "Comparison", folder: Path) -> None:
     """Print the table, and the data and protocol it was made with."""
+    from mgformer.experiments.compare import DOCUMENT
+    from mgformer.experiments.tables import comparison_table, explanation
+
     runs = found.runs[found.best]
     record = runs[0].record
     seeds = ", ".join(str(run.record.seed) for run in runs)

@@ -1,57 +1,47 @@
-"""mgformer datasets: what there is, what is in it, and how to get it."""
+"""mgformer datasets: what the catalog has, what is in a dataset, and how to get it."""
+
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from mgformer.cli.console import out, print_json, print_table, working
-from mgformer.data import download
-from mgformer.data.catalog import open_dataset
-from mgformer.data.dataset import Dataset
+from mgformer.cli.options import AsJson
 from mgformer.data.entries import CATALOG
 from mgformer.data.home import data_home, is_present
 
-app = typer.Typer(help="Named datasets: list, show, fetch.", no_args_is_help=True)
+if TYPE_CHECKING:
+    from mgformer.data.dataset import Dataset
 
 
-@app.command("list")
-def list_datasets(
-    as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
-) -> None:
+def list_datasets(as_json: AsJson = False) -> None:
     """List the datasets of the catalog."""
-    rows = []
-    for name, entry in CATALOG.items():
-        rows.append(
-            {
-                "dataset": name,
-                "title": entry.title,
-                "users": entry.num_users,
-                "items": entry.num_items,
-                "interactions": entry.num_interactions,
-                "present": is_present(name),
-            }
-        )
+    rows = [
+        {
+            "dataset": name,
+            "title": entry.title,
+            "users": entry.num_users,
+            "items": entry.num_items,
+            "interactions": entry.num_interactions,
+            "present": is_present(name),
+        }
+        for name, entry in CATALOG.items()
+    ]
     if as_json:
         print_json({"home": str(data_home()), "datasets": rows})
         return
-    print_table(
-        ["dataset", "users", "items", "interactions", "present"],
-        [
-            [
-                str(row["dataset"]),
-                *(f"{row[c]:,}" for c in ("users", "items", "interactions")),
-                "yes" if row["present"] else "no",
-            ]
-            for row in rows
-        ],
-    )
+    columns = ["dataset", "users", "items", "interactions", "present"]
+    print_table(columns, [[_text(row[column]) for column in columns] for row in rows])
     out.print(f"data home: {data_home()} (set MGFORMER_DATA to change it)", style="dim")
 
 
-@app.command("show")
 def show(
-    name: str = typer.Argument(help="A catalog name, a file or a folder."),
-    as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
+    name: Annotated[str, typer.Argument(help="A catalog name, a file or a folder.")],
+    as_json: AsJson = False,
 ) -> None:
     """Read a dataset and show its counts and fingerprint."""
+    from mgformer.data import download
+    from mgformer.data.catalog import open_dataset
+
     facts: dict[str, object] = {"dataset": name}
     if name not in CATALOG or is_present(name):
         with working():
@@ -82,7 +72,25 @@ def show(
     print_table(["", ""], [[n, _text(v)] for n, v in shown.items()], num_text=2)
 
 
-def _facts(dataset: Dataset) -> dict[str, object]:
+def fetch(
+    names: Annotated[list[str], typer.Argument(help="Catalog names.")], as_json: AsJson = False
+) -> None:
+    """Download datasets into the data home. Continue after an interruption."""
+    from mgformer.data import download
+
+    with working():
+        folders = {name: str(download.fetch(name)) for name in names}
+    if as_json:
+        print_json(folders)
+        return
+    for name, folder in folders.items():
+        out.print(f"{name}: {folder}")
+
+
+SUBCOMMANDS = {"list": list_datasets, "show": show, "fetch": fetch}
+
+
+def _facts(dataset: "Dataset") -> dict[str, object]:
     pairs = dataset.interactions
     return {
         "dataset": dataset.name,
@@ -96,21 +104,6 @@ def _facts(dataset: Dataset) -> dict[str, object]:
         "parts": {part: len(p) for part, p in (dataset.parts or {}).items()},
         "fingerprint": dataset.fingerprint,
     }
-
-
-@app.command("fetch")
-def fetch(
-    names: list[str] = typer.Argument(help="Catalog names."),
-    as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
-) -> None:
-    """Download datasets into the data home; an interrupted download goes on where it stopped."""
-    with working():
-        folders = {name: str(download.fetch(name)) for name in names}
-    if as_json:
-        print_json(folders)
-        return
-    for name, folder in folders.items():
-        out.print(f"{name}: {folder}")
 
 
 def _text(value: object) -> str:

@@ -1,32 +1,48 @@
 """mgformer evaluate: measure a trained recommender again, or against another."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 
 from mgformer.cli.console import out, print_json, print_table, working
+from mgformer.cli.options import AsJson, RunFolder
 from mgformer.cli.train import show_metrics, summary
-from mgformer.data.interactions import Interactions
 from mgformer.errors import BundleError
-from mgformer.experiments.tables import p_text, paired_tests, significance_json
-from mgformer.ranking.evaluation import EvaluationConfig, evaluate_part
-from mgformer.runs.bundle import Bundle
-from mgformer.runs.bundle_files import load_bundle
+
+if TYPE_CHECKING:
+    from mgformer.data.interactions import Interactions
+    from mgformer.runs.bundle import Bundle
 
 
 def command(
-    run: Path = typer.Argument(help="Folder of a trained recommender."),
-    against: Path | None = typer.Option(
-        None, help="Another run on the same split: a paired significance test over its users."
-    ),
-    as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
+    run: RunFolder,
+    against: Annotated[
+        Path | None,
+        typer.Option(
+            help="Another run on the same split; a paired significance test compares the users."
+        ),
+    ] = None,
+    metrics: Annotated[
+        list[str],
+        typer.Option("--metric", help="A metric to add, package.module:function; can be repeated."),
+    ] = [],
+    as_json: AsJson = False,
 ) -> None:
-    """Measure a trained recommender on the held-out pairs it was saved with."""
+    """Measure a trained recommender on its held-out pairs."""
+    from mgformer.experiments.tables import p_text
+    from mgformer.outside import import_object
+    from mgformer.ranking.evaluation import EvaluationConfig, evaluate_part
+    from mgformer.runs.bundle_files import load_bundle
+
     with working():
         bundle = load_bundle(run)
-        options = EvaluationConfig(**bundle.record.config["evaluation"])
+        chosen = dict(bundle.record.config["evaluation"])
+        if metrics:
+            for metric in metrics:
+                import_object(metric)
+            chosen["metrics"] = list(dict.fromkeys([*(chosen.get("metrics") or ()), *metrics]))
+        options = EvaluationConfig(**chosen)
         test = evaluate_part(bundle.scorer, bundle, "test", options)
         # A refit has no validation pairs left: its recorded figures stay.
         valid = (
@@ -36,7 +52,8 @@ def command(
     measured = {
         name: part.means for name, part in (("test", test), ("valid", valid)) if part is not None
     }
-    record = bundle.record.model_copy(update=measured)
+    config = {**bundle.record.config, "evaluation": chosen}
+    record = bundle.record.model_copy(update={**measured, "config": config})
     comparison = compare(bundle, other, run, against) if other and against else None
     if as_json:
         extra = {"against": comparison} if comparison else {}
@@ -52,8 +69,10 @@ def command(
         out.print(f"over {comparison['users']} users", style="dim")
 
 
-def compare(ours: Bundle, theirs: Bundle, run: Path, against: Path) -> dict[str, Any]:
+def compare(ours: "Bundle", theirs: "Bundle", run: Path, against: Path) -> dict[str, Any]:
     """Return differences and p-values of all per-user metrics that both runs have."""
+    from mgformer.experiments.tables import paired_tests, significance_json
+
     if ours.per_user is None or theirs.per_user is None:
         empty = run if ours.per_user is None else against
         raise BundleError(f"{empty}: has no test users; nothing to compare")
@@ -70,7 +89,9 @@ def compare(ours: Bundle, theirs: Bundle, run: Path, against: Path) -> dict[str,
     return {"run": str(against), **significance_json(tests)}
 
 
-def _same_pairs(ours: Interactions, theirs: Interactions) -> bool:
+def _same_pairs(ours: "Interactions", theirs: "Interactions") -> bool:
+    import numpy as np
+
     return np.array_equal(ours.indptr, theirs.indptr) and np.array_equal(
         ours.indices, theirs.indices
     )

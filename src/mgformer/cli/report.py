@@ -5,7 +5,7 @@ from pathlib import Path
 import typer
 
 from mgformer.cli.console import out, print_json, working
-from mgformer.experiments.report import write_report
+from mgformer.cli.options import AsJson
 
 
 def command(
@@ -15,13 +15,15 @@ def command(
     target: Path | None = typer.Option(
         None, "--out", help="File to write.", show_default="report.html in the folder"
     ),
-    as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
+    as_json: AsJson = False,
 ) -> None:
-    """Write one run, or several runs side by side, as one HTML file.
+    """Write a run, or several runs side by side, as one HTML file.
 
     The file needs no network. It shows learning curves, metrics, popular and unpopular items, the
     inside of the model, a map of the items, examples and the config.
     """
+    from mgformer.experiments.report import write_report
+
     with working():
         written = write_report(folder, target)
     if as_json:

@@ -2,70 +2,72 @@
 
 import math
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from mgformer.cli.console import INTERRUPTED, fail, out, print_json, print_table, working
+from mgformer.cli.options import AsJson, Data, ModelName
+from mgformer.cli.train import default_folder
 from mgformer.errors import ConfigError
-from mgformer.experiments.tune import BEST, TuningResult, option_list, tune
-from mgformer.models import BUILTIN
-from mgformer.runs.bundle_files import check_folder
-from mgformer.runs.config import (
-    DEFAULT_DATASET,
-    DEFAULT_MODEL,
-    build_config,
-    named,
-    read_config,
-    with_choices,
-    with_settings,
-)
+
+if TYPE_CHECKING:
+    from mgformer.experiments.tune import TuningResult
 
 MOST_SHOWN = 10
 
 
 def command(
-    data: str | None = typer.Argument(
-        None, help="A file, a folder, or a catalog name.", show_default=DEFAULT_DATASET
-    ),
-    model: str | None = typer.Option(
-        None, help=f"One of {', '.join(sorted(BUILTIN))}.", show_default=DEFAULT_MODEL
-    ),
-    trials: int = typer.Option(20, help="Trials in all, with those that are in --out already."),
-    config: Path | None = typer.Option(
-        None, help="A TOML file that describes the run to start from; it is the first trial."
-    ),
-    settings: list[str] = typer.Option(
-        [],
-        "--set",
-        metavar="SECTION.OPTION=VALUE",
-        help="Set any option, and hold it; may be repeated.",
-    ),
-    seed: int | None = typer.Option(
-        None, help="Seed of the split, the model and the search.", show_default="0"
-    ),
-    timeout: float = typer.Option(
-        math.inf, help="Seconds after which no trial is begun.", show_default="none"
-    ),
-    folder: Path | None = typer.Option(
-        None,
-        "--out",
-        help="Folder of the trials and of best.toml.",
-        show_default="runs/DATASET-MODEL-tune",
-    ),
-    as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
+    data: Data = None,
+    model: ModelName = None,
+    trials: Annotated[
+        int, typer.Option(help="Number of trials, including those already in --out.")
+    ] = 20,
+    config: Annotated[
+        Path | None,
+        typer.Option(help="A TOML file that describes the run to start from, the first trial."),
+    ] = None,
+    settings: Annotated[
+        list[str],
+        typer.Option(
+            "--set",
+            metavar="SECTION.OPTION=VALUE",
+            help="Set any option and do not tune it; can be repeated.",
+        ),
+    ] = [],
+    seed: Annotated[
+        int | None,
+        typer.Option(help="Seed of the split, the model and the search.", show_default="0"),
+    ] = None,
+    timeout: Annotated[
+        float, typer.Option(help="Start no trial after this many seconds.", show_default="none")
+    ] = math.inf,
+    folder: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            help="Folder of the trials and of best.toml.",
+            show_default="runs/DATASET-MODEL-tune",
+        ),
+    ] = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Find the options of a model that do best on validation; the test part is not used.
+    """Search for the options of a model that do best on validation.
 
-    Run the same command again to continue. Train the result with mgformer train --config.
+    Tuning never uses the test part. Run the same command again to continue with the trials in
+    --out. Train with the result: mgformer train --config OUT/best.toml.
     """
+    from mgformer.experiments.tune import tune
+    from mgformer.runs.bundle_files import check_folder
+    from mgformer.runs.config import build_config, named, read_config, with_choices, with_settings
+
     if trials < 1:
         raise ConfigError(f"--trials must be at least 1, got {trials}")
     if not timeout > 0:
         raise ConfigError(f"--timeout must be above 0, got {timeout:g}")
     raw = with_choices(read_config(config) if config else {}, data, model, seed)
     run = build_config(with_settings(raw, settings), str(config or "options"))
-    folder = folder or Path("runs") / f"{Path(run.dataset).stem}-{run.model_name}-tune"
+    folder = folder or default_folder(run, "-tune")
     check_folder(folder)
     try:
         with working():
@@ -78,8 +80,10 @@ def command(
         show(tuned, folder)
 
 
-def summary(tuned: TuningResult, folder: Path) -> dict[str, Any]:
+def summary(tuned: "TuningResult", folder: Path) -> dict[str, Any]:
     """Return the machine-readable result of a tuning."""
+    from mgformer.experiments.tune import BEST
+
     return {
         "model": tuned.config.model_name,
         "dataset": tuned.dataset,
@@ -101,8 +105,10 @@ def summary(tuned: TuningResult, folder: Path) -> dict[str, Any]:
     }
 
 
-def show(tuned: TuningResult, folder: Path) -> None:
-    """Print the best trials and the options they changed."""
+def show(tuned: "TuningResult", folder: Path) -> None:
+    """Print the best trials and the options that they changed."""
+    from mgformer.experiments.tune import BEST, option_list
+
     run = tuned.config
     out.print(f"{run.model_name} on {tuned.dataset} ({tuned.fingerprint}), seed {run.seed}")
     out.print(f"protocol: {tuned.protocol}", style="dim")

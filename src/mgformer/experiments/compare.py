@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 from mgformer.data.catalog import open_dataset
 from mgformer.errors import ConfigError, DataError
-from mgformer.experiments.paper_rows import folder_name
 from mgformer.experiments.search import import_optuna, search_space
 from mgformer.experiments.tables import (
     Tests,
@@ -21,7 +20,7 @@ from mgformer.experiments.tables import (
     runs_csv,
 )
 from mgformer.experiments.tune import TuningResult, tune
-from mgformer.files import write_text
+from mgformer.files import folder_name, write_text
 from mgformer.models import import_model, model_names
 from mgformer.progress import phase
 from mgformer.ranking.metrics import SELECTION_K, SELECTION_METRIC

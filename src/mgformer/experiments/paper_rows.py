@@ -4,7 +4,6 @@ Runs are stored in `<out>/<dataset>/<name>/seed-<n>`. Tables share them: a run t
 repeated.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,6 +12,7 @@ from mgformer.errors import ConfigError
 from mgformer.experiments import paper
 from mgformer.experiments.tables import paired_tests
 from mgformer.experiments.variants import AS_IT_IS, VARIANTS, start_of
+from mgformer.files import folder_name
 from mgformer.progress import phase
 from mgformer.ranking.significance import PairedTest
 from mgformer.runs.config import build_config, read_config, with_settings
@@ -94,11 +94,6 @@ def with_paper_split(dataset: str, model: str) -> dict[str, Any]:
     else:
         raw = own or {"model": {"name": model}}
     return {**raw, "dataset": dataset, "split": PAPER_SPLIT}
-
-
-def folder_name(name: str) -> str:
-    """Return a name that every file system takes."""
-    return re.sub(r"[^\w.]+", "-", name, flags=re.ASCII).strip("-")
 
 
 def in_order(wanted: Sequence[str], names: Sequence[str], kind: str) -> list[str]:

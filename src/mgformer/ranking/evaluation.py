@@ -33,6 +33,9 @@ class EvaluationConfig(BaseModel):
     """Cut-offs: the lengths of lists at which metrics are computed."""
     memory_mb: int = Field(256, ge=1)
     """Bound on the working memory of ranking, in megabytes."""
+    metrics: tuple[str, ...] | None = None
+    """Metrics from outside to add, as `package.module:function`. The function gets hits [U, K], the
+    number of held-out items [U] and k, and returns one value per user, as in ranking/metrics.py."""
 
     @field_validator("ks")
     @classmethod
@@ -84,10 +87,9 @@ def evaluate(
     ranked = top_k(scorer, users, max(ks), seen=seen, memory_mb=options.memory_mb).items
     relevant = np.diff(held_out.indptr)[users]
     hits = _hits(held_out, users, ranked)
+    formulas = {**metrics.METRICS, **metrics.outside_metrics(options.metrics or ())}
     values = {
-        f"{name}@{k}": formula(hits, relevant, k)
-        for name, formula in metrics.METRICS.items()
-        for k in ks
+        f"{name}@{k}": formula(hits, relevant, k) for name, formula in formulas.items() for k in ks
     }
     catalogue = {}
     for k in ks:

@@ -15,10 +15,16 @@ All but capped_recall follow trec_eval. Users without held-out items do not coun
 has a worked example.
 """
 
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
+
+from mgformer.errors import ConfigError
+from mgformer.outside import imported_object
+
+log = logging.getLogger("mgformer")
 
 Hits = NDArray[np.bool_]  # [U, K], K the length of the lists
 Counts = NDArray[np.int64]  # [U]
@@ -81,7 +87,8 @@ def ideal_gain(relevant: Counts, k: int) -> Values:
     return np.cumsum(discounts(int(most.max())))[most - 1]
 
 
-METRICS: Mapping[str, Callable[[Hits, Counts, int], Values]] = {
+Metric = Callable[[Hits, Counts, int], Values]
+METRICS: Mapping[str, Metric] = {
     "recall": recall,
     "ndcg": ndcg,
     "precision": precision,
@@ -90,6 +97,27 @@ METRICS: Mapping[str, Callable[[Hits, Counts, int], Values]] = {
     "map": average_precision,
     "capped_recall": capped_recall,
 }
+
+
+def outside_metrics(names: Iterable[str]) -> dict[str, Metric]:
+    """Return metrics `package.module:function` by the names of their functions.
+
+    A metric that the user did not name in this process is left out: its name was read from a file,
+    and reading a file must not run code.
+    """
+    found: dict[str, Metric] = {}
+    for name in names:
+        metric, short = imported_object(name), name.rpartition(":")[2]
+        if metric is None:
+            log.info("left out the metric %s, which is not imported; add --metric %s", name, name)
+        elif not callable(metric) or short in METRICS:
+            raise ConfigError(
+                f"evaluation.metrics: {name} must be a function whose name is none of"
+                f" {', '.join(METRICS)}"
+            )
+        else:
+            found[short] = metric
+    return found
 
 
 def coverage(items: NDArray[np.int32], num_items: int) -> float:

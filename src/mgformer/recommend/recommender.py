@@ -12,7 +12,7 @@ from mgformer.data.catalog import open_dataset
 from mgformer.data.dataset import read_dataset
 from mgformer.data.ids import ExternalId
 from mgformer.errors import ConfigError, DataError, MgformerError
-from mgformer.models import register
+from mgformer.models import DEFAULT_MODEL, register
 from mgformer.ranking.scorers import DotScorer, cosines
 from mgformer.recommend.answer import Answer
 from mgformer.recommend.answering import answer_all, answer_users
@@ -29,7 +29,7 @@ from mgformer.recommend.lists import (
 from mgformer.recommend.query import ListOptions, Query, SomeIds
 from mgformer.runs.bundle import Bundle
 from mgformer.runs.bundle_files import load_bundle, save_bundle
-from mgformer.runs.config import DEFAULT_MODEL, build_config
+from mgformer.runs.config import build_config
 from mgformer.runs.refit import refit
 from mgformer.runs.train import train
 

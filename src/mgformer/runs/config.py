@@ -20,16 +20,15 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationError, model_validator
 
+from mgformer.data import DEFAULT_DATASET
 from mgformer.data.options import DataConfig, SplitConfig
 from mgformer.errors import ConfigError, did_you_mean
-from mgformer.models import import_model, model_class
+from mgformer.models import DEFAULT_MODEL, model_class
 from mgformer.models.base import Model, ModelConfig, TrainableModel
+from mgformer.outside import import_object, is_outside
 from mgformer.ranking.evaluation import EvaluationConfig
 from mgformer.ranking.score import GRIDS, Kind, ScoreConfig
 from mgformer.training.options import TrainConfig
-
-DEFAULT_DATASET = "demo"
-DEFAULT_MODEL = "gfcf"
 
 
 class RunConfig(BaseModel):
@@ -92,9 +91,11 @@ def build_config(
     Args:
         raw: Sections and options.
         source: Where they come from, for error messages.
-        trusted: Whether a model `package.module:Class` that the mapping names may be imported. It
-            may not if the mapping was read from a bundle or a checkpoint.
+        trusted: Whether what the mapping names as `package.module:name` may be imported. It may not
+            if the mapping was read from a bundle or a checkpoint.
     """
+    if trusted:
+        import_outside(raw, source)
     sections = {name: dict(v) if isinstance(v, Mapping) else v for name, v in raw.items()}
     own = sections.pop("model", {})
     if not isinstance(own, dict):
@@ -102,7 +103,7 @@ def build_config(
     name = str(own.pop("name", DEFAULT_MODEL))
     sections.pop("model_name", None)
     try:
-        schema = (import_model if trusted else model_class)(name).Config
+        schema = model_class(name).Config
     except ConfigError as error:
         raise ConfigError(f"{source}: model.name: {error}") from None
     try:
@@ -113,6 +114,19 @@ def build_config(
         return RunConfig(model_name=name, model=model, **sections)
     except ValidationError as error:
         raise _one_line(error, RunConfig, source) from None
+
+
+def import_outside(raw: Mapping[str, Any], source: str = "config") -> None:
+    """Import the model, the split and the metrics that the user names as `package.module:name`."""
+    options = flat_options(raw)
+    metrics = options.get("evaluation.metrics")
+    names = [options.get("model.name"), options.get("split.kind")]
+    for name in names + (metrics if isinstance(metrics, list) else []):
+        if isinstance(name, str) and is_outside(name):
+            try:
+                import_object(name)
+            except ConfigError as error:
+                raise ConfigError(f"{source}: {error}") from None
 
 
 def flat_options(raw: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

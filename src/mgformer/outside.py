@@ -1,0 +1,63 @@
+"""Models, metrics and splits from outside the package, named `package.module:name`.
+
+Importing a module runs its code. So a name is imported only when the user gives it: as an option,
+in a config file, or in Python. A name that was read from a trained recommender or a checkpoint is
+only looked up among those that the user gave before.
+"""
+
+import os
+import sys
+from functools import reduce
+from importlib import import_module
+from types import ModuleType
+
+from mgformer.errors import ConfigError
+
+_imported: dict[str, object] = {}
+"""Name → what this process imported under it."""
+
+
+def is_outside(name: str) -> bool:
+    """Whether a name has the form `package.module:name`."""
+    return ":" in name
+
+
+def import_object(name: str) -> object:
+    """Import what a name of the form `package.module:name` stands for."""
+    if name not in _imported:
+        module_name, _, attribute = name.partition(":")
+        if not module_name or not attribute:
+            raise ConfigError(f"{name!r}: expected package.module:name")
+        module = _import_module(module_name)
+        try:
+            _imported[name] = reduce(getattr, attribute.split("."), module)
+        except AttributeError:
+            raise ConfigError(
+                f"{name}: {module_name} has no {attribute!r}; check {module.__file__}"
+            ) from None
+    return _imported[name]
+
+
+def imported_object(name: str) -> object | None:
+    """Return what was imported under a name before; None if it was not imported."""
+    return _imported.get(name)
+
+
+def add_object(name: str, found: object) -> None:
+    """Make an object that the user gave in Python known by a name."""
+    _imported[name] = found
+
+
+def _import_module(name: str) -> ModuleType:
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise  # the module exists, and something that it imports is missing
+    here = os.getcwd()
+    if here not in sys.path:
+        sys.path.append(here)  # an installed command does not look there by itself
+        return _import_module(name)
+    raise ConfigError(
+        f"no module {name!r}; run the command in the folder that holds it, or install it"
+    )
