@@ -1,4 +1,4 @@
-"""What the library raises.
+"""The errors that the library raises.
 
     MgformerError(ValueError)   the user's input is wrong; the command line exits with 2
       DataError                 a file, table, id or split
@@ -6,8 +6,8 @@
       ConfigError               an option: unknown, of the wrong type, or impossible
       BundleError               a trained recommender on disk that cannot be used
 
-A message is one line and says what was got, what was expected, where, and what to do about it.
-Anything else that is raised is a fault of ours (exit code 1).
+A message is one line. It says what was got, what was expected, where, and what to do. Any other
+exception is a bug of ours (exit code 1).
 """
 
 import difflib
@@ -25,8 +25,8 @@ class DataError(MgformerError):
 class UnknownIdError(DataError):
     """A user or an item is not in the training data.
 
-    What it may have been meant to be is looked for when the message is read: that takes longer than
-    many an answer, and of a batch of errors only one is shown.
+    The search for similar ids takes longer than many a request, and a batch of errors shows only
+    one message. So it runs when the message is read.
     """
 
     def __init__(self, message: str, closest: Callable[[], Sequence[str]] = tuple) -> None:
@@ -48,6 +48,6 @@ class BundleError(MgformerError):
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return "; did you mean …?" for the known word closest to `word`, or "" if none is close."""
+    """Return "; did you mean …?" with the known word closest to `word`, or "" if none is close."""
     close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
     return f"; did you mean {close[0]}?" if close else ""

@@ -1,7 +1,7 @@
-"""Progress of long work, told to whoever listens.
+"""Progress of long work.
 
-The library only says what it is doing (`with phase("reading", total) as advance`); the command
-line installs a reporter that draws bars. Without one nothing is shown and nothing is spent.
+The library announces what it does: `with phase("reading", total) as advance`. A reporter, such as
+the command line's, draws bars from that. Without a reporter nothing is shown.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,13 +20,13 @@ _reporter: ContextVar[Reporter] = ContextVar("mgformer_progress", default=_silen
 
 
 def phase(name: str, total: float | None = None) -> AbstractContextManager[Advance]:
-    """Announce a phase of `total` steps; call what it yields with the steps done since."""
+    """Announce a phase of `total` steps and yield a function to call with the steps just done."""
     return _reporter.get()(name, total)
 
 
 @contextmanager
 def reporting(reporter: Reporter) -> Iterator[None]:
-    """Send the phases announced inside to `reporter`."""
+    """Send the phases inside the block to `reporter`."""
     token = _reporter.set(reporter)
     try:
         yield
@@ -35,5 +35,5 @@ def reporting(reporter: Reporter) -> Iterator[None]:
 
 
 def quietly() -> AbstractContextManager[None]:
-    """Leave out the phases announced inside, which are part of a longer one."""
+    """Hide the phases inside the block, because they are part of a longer one."""
     return reporting(_silent)

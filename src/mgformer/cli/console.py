@@ -1,7 +1,7 @@
 """What the terminal shows: progress, tables, JSON, errors.
 
-Results go to stdout; progress, log lines and errors to stderr, so that `--json` prints one object
-and nothing else there.
+Results go to stdout. Progress, log lines and errors go to stderr, so that `--json` prints one value
+on stdout and nothing else.
 """
 
 import json
@@ -9,93 +9,77 @@ import logging
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from typing import Any, NoReturn
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from rich.console import Console
-from rich.markup import escape
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    SpinnerColumn,
-    Task,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
-from rich.table import Table
-from rich.text import Text
 
 from mgformer.progress import Advance, reporting
 
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
 WIDEST = 1000
 INTERRUPTED = 130
-"""The exit code of a program that was interrupted, by the shell's convention."""
+"""The exit code of an interrupted program, by the shell's convention."""
+SHORTEST_SHOWN = 2.0
+"""Seconds that a phase must take to get a line when it ends."""
 out = Console(highlight=False, soft_wrap=True)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
-class _Count(MofNCompleteColumn):
-    """Steps done of all; nothing where their number is not known."""
-
-    def render(self, task: Task) -> Text:
-        return Text() if task.total is None else super().render(task)
-
-
 @contextmanager
 def working() -> Iterator[None]:
-    """Show progress and log lines of what runs inside."""
+    """Show the progress and the log lines of the block; bars only in a terminal."""
     log = logging.getLogger("mgformer")
     handler = _LogLines()
     log.addHandler(handler)
     log.setLevel(logging.INFO)
     try:
-        if err.is_terminal:
-            with (
-                Progress(
-                    SpinnerColumn(),
-                    TextColumn("{task.description}"),
-                    BarColumn(),
-                    _Count(),
-                    TimeElapsedColumn(),
-                    TimeRemainingColumn(),
-                    console=err,
-                    transient=True,
-                ) as bars,
-                reporting(lambda name, total: _bar(bars, name, total)),
-            ):
-                yield
-        else:
-            with reporting(_plain_line):
-                yield
+        with (
+            _bars() if err.is_terminal else nullcontext() as bars,
+            reporting(lambda name, total: _phase(bars, name, total)),
+        ):
+            yield
     finally:
         log.removeHandler(handler)
 
 
+def _bars() -> "Progress":
+    from rich import progress
+
+    class Count(progress.MofNCompleteColumn):
+        """Steps done and all steps; empty if the number of steps is not known."""
+
+        def render(self, task: progress.Task) -> Any:
+            return "" if task.total is None else super().render(task)
+
+    return progress.Progress(
+        progress.SpinnerColumn(),
+        progress.TextColumn("{task.description}"),
+        progress.BarColumn(),
+        Count(),
+        progress.TimeElapsedColumn(),
+        progress.TimeRemainingColumn(),
+        console=err,
+        transient=True,
+    )
+
+
 @contextmanager
-def _bar(bars: Progress, name: str, total: float | None) -> Iterator[Advance]:
-    task = bars.add_task(name, total=total)
+def _phase(bars: "Progress | None", name: str, total: float | None) -> Iterator[Advance]:
+    """Draw a bar while a phase runs, and print how long it took if that was long."""
     start = time.perf_counter()
-    try:
-        yield lambda amount: bars.advance(task, amount)
-    finally:
-        bars.remove_task(task)
-        _say_duration(name, time.perf_counter() - start)
-
-
-def _plain_line(name: str, total: float | None) -> AbstractContextManager[Advance]:
-    @contextmanager
-    def run() -> Iterator[Advance]:
-        start = time.perf_counter()
+    if bars is None:
         yield lambda amount: None
-        _say_duration(name, time.perf_counter() - start)
-
-    return run()
-
-
-def _say_duration(name: str, seconds: float) -> None:
-    if seconds >= 2:
+    else:
+        task = bars.add_task(name, total=total)
+        try:
+            yield lambda amount: bars.advance(task, amount)
+        finally:
+            bars.remove_task(task)
+    seconds = time.perf_counter() - start
+    if seconds >= SHORTEST_SHOWN:
         err.print(f"{name}: {seconds:.1f} s", style="dim", markup=False)
 
 
@@ -113,7 +97,7 @@ def print_json(value: Mapping[str, Any] | Sequence[Any]) -> None:
 def print_json_list(
     head: Mapping[str, Any], name: str, entries: Iterable[Mapping[str, Any]]
 ) -> None:
-    """Print one JSON object that ends in a list, entry by entry: they need not fit into memory."""
+    """Print one JSON object that ends in a list. Entries are written one by one, to save memory."""
     opening = json.dumps({**head, name: []}, ensure_ascii=False)
     sys.stdout.write(opening.removesuffix("]}"))
     for number, entry in enumerate(entries):
@@ -122,14 +106,17 @@ def print_json_list(
 
 
 def warn(message: str) -> None:
-    """Print one line about what was passed over."""
+    """Print one line about input that was ignored."""
     err.print(f"warning: {message}", markup=False)
 
 
 def print_table(
     columns: Sequence[str], rows: Iterable[Sequence[str]], title: str = "", num_text: int = 1
 ) -> None:
-    """Print a table whose first `num_text` columns are text and whose others are figures."""
+    """Print a table; the first `num_text` columns are text, the others are figures."""
+    from rich.markup import escape
+    from rich.table import Table
+
     table = Table(
         title=title or None, title_justify="left", title_style="bold", box=None, pad_edge=False,
         show_header=any(columns),
