@@ -1,4 +1,4 @@
-"""A model, a metric and a split from a folder that is not part of the package, as the guide says."""
+"""A model, a metric and a split from a folder outside the package, as the guide shows them."""
 
 import json
 import os
@@ -28,7 +28,7 @@ SERVED = """
 import json, sys
 from fastapi.testclient import TestClient
 from mgformer.serving.app import create_app
-with TestClient(create_app(sys.argv[1], watch=False)) as client:
+with TestClient(create_app(sys.argv[1], watch_seconds=None)) as client:
     answer = client.post("/recommend", json={"user": "bella-787", "k": 3})
     assert answer.status_code == 200, answer.text
 assert "own_model" not in sys.modules

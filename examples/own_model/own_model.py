@@ -8,16 +8,15 @@ from typing import ClassVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from mgformer.data.interactions import Interactions
 from mgformer.data.sampling import Batch
-from mgformer.data.splits import SplitConfig
+from mgformer.data.options import SplitConfig
 from mgformer.graph.bipartite import Graph
 from mgformer.models.base import Model, ModelConfig, TrainableModel
 from mgformer.models.space import Float, Int, Space
-from mgformer.nn.tables import drawn_table
 from mgformer.ranking.metrics import Counts, Hits, Values
 from mgformer.ranking.scorers import DotScorer, HistoryScorer
 
@@ -57,7 +56,8 @@ class Factors(TrainableModel):
 
     def __init__(self, config: Config, graph: Graph, rng: np.random.Generator) -> None:
         super().__init__(config, graph, rng)
-        self.vectors = drawn_table(graph.num_nodes, config.dim, rng)  # users first, then items
+        drawn = 0.1 * rng.standard_normal((graph.num_nodes, config.dim), dtype=np.float32)
+        self.vectors = nn.Parameter(torch.from_numpy(drawn))  # users first, then items
 
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
         random = torch.randint(self.num_items, batch.items.shape, generator=generator)

@@ -50,7 +50,7 @@ def test_help_lists_every_command(flags: list[str]) -> None:
     lines = [line.strip() for line in shown.splitlines()]
     for name, summary in COMMANDS.items():
         assert f"{name:9}  {summary}" in lines
-    assert max(map(len, shown.splitlines())) <= 100
+    assert max(map(len, shown.splitlines())) <= 80
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -12,7 +12,7 @@ COMMANDS = {
     "train": "Train a model on interactions, evaluate it, and save it.",
     "evaluate": "Measure a trained recommender on its held-out pairs.",
     "refit": "Train a tested recommender again on all its pairs, for production.",
-    "recommend": "Recommend the best items that a user does not have yet.",
+    "recommend": "Recommend items that a user does not have yet.",
     "similar": "Show the items most similar to an item, or users to a user.",
     "serve": "Serve recommendations over HTTP, with a page to try them.",
     "export": "Write vectors, a search index, an ONNX model or a model card.",
@@ -55,7 +55,7 @@ Commands:
 {commands}
 
 Options:
-  -h, --help  Show this help; mgformer COMMAND --help shows the options of a command.
+  -h, --help  Show this help. For the options of a command: mgformer COMMAND -h
   --version   Show the version.
 
 Start with: mgformer train demo
