@@ -64,7 +64,7 @@ def test_the_list_says_what_the_help_of_a_command_says(name: str) -> None:
 
 
 def test_an_unknown_command_is_one_line() -> None:
-    assert_one_line(mgformer("trian"), "unknown command 'trian'; did you mean train?")
+    assert_one_line(mgformer("traine"), "unknown command 'traine'; did you mean train?")
 
 
 def test_the_models_are_listed() -> None:

@@ -60,7 +60,7 @@ def test_settings_reach_every_section() -> None:
         (["model.name=esae"], "model.name: unknown model 'esae'; did you mean ease?"),
         (["model.l22=1", "model.name=ease"], "model.l22: unknown option of ease; did you mean l2?"),
         (["split.kid=time"], "split.kid: unknown option; did you mean kind?"),
-        (["split.kind=tiem"], "split.kind: Input should be 'auto', 'ratio'"),
+        (["split.kind=tiem"], "got 'tiem'; did you mean time?"),
         (["sed=1"], "sed: unknown option; did you mean seed?"),
         (["model.l2=-1", "model.name=ease"], "model.l2: Input should be greater than 0, got -1"),
         (["evaluation.ks=[0]"], "evaluation.ks: cut-offs must be at least 1"),

@@ -6,8 +6,12 @@ This module imports pydantic only, so that a command line can list the options a
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from mgformer.errors import did_you_mean
+from mgformer.outside import is_outside
+
+SPLITS = ("auto", "ratio", "last", "time", "users", "given")
 Format = Literal["csv", "parquet", "jsonl", "lightgcn", "inter"]
 
 
@@ -45,10 +49,12 @@ class SplitConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
-    kind: Literal["auto", "ratio", "last", "time", "users", "given"] = "auto"
+    kind: str = "auto"
     """ratio: random items of each user (the paper's protocol); last: each user's last items; time:
     one cut in time for all users; users: whole users; given: the dataset's own parts; auto: given
-    if the dataset has parts, else ratio."""
+    if the dataset has parts, else ratio. A split from outside, package.module:function, gets the
+    pairs, these options and a generator, and returns 0 (train), 1 (validation) or 2 (test) for
+    each pair."""
     valid: float = Field(0.1, ge=0, lt=1)
     """Validation share: of each user's items (ratio), of all interactions (time) or of all users
     (users). With last, any share above 0 means one item. With given, it applies to train if the
@@ -59,6 +65,16 @@ class SplitConfig(BaseModel):
     """With users: share of a held-out user's items that the model sees before it ranks."""
     refit: bool = False
     """After selection, train again on train and validation together before the test."""
+
+    @field_validator("kind")
+    @classmethod
+    def _known(cls, kind: str) -> str:
+        if kind not in SPLITS and not is_outside(kind):
+            raise ValueError(
+                f"expected {', '.join(SPLITS)} or package.module:function, got {kind!r}"
+                f"{did_you_mean(kind, SPLITS)}"
+            )
+        return kind
 
     @model_validator(mode="after")
     def _leaves_something_to_train(self) -> "SplitConfig":

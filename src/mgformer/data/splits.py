@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from mgformer.data.dataset import Dataset
 from mgformer.data.interactions import Interactions
 from mgformer.data.options import SplitConfig
-from mgformer.errors import DataError
+from mgformer.errors import ConfigError, DataError
+from mgformer.outside import imported_object
 
 log = logging.getLogger("mgformer")
 
@@ -58,8 +59,10 @@ def split_dataset(dataset: Dataset, options: SplitConfig, rng: np.random.Generat
         labels = _last(pairs, options.valid > 0, options.test > 0, rng)
     elif kind == "time":
         labels = _time(pairs, options.valid, options.test, rng)
-    else:
+    elif kind == "users":
         labels = _users(pairs, options, rng)
+    else:
+        labels = _outside(kind, pairs, options, rng)
     train, valid, test, history = (pairs.subset(labels == part) for part in range(4))
     return Split(kind, train, valid, test, history if kind == "users" else None)
 
@@ -142,6 +145,24 @@ def _users(pairs: Interactions, options: SplitConfig, rng: np.random.Generator) 
     place = _places_within_users(pairs, rng.random(len(pairs)))
     labels = role[pairs.rows]
     labels[(labels != TRAIN) & (place < known[pairs.rows])] = HISTORY
+    return labels
+
+
+def _outside(
+    name: str, pairs: Interactions, options: SplitConfig, rng: np.random.Generator
+) -> NDArray[np.int8]:
+    """Return the labels of a split `package.module:function` that the user named."""
+    function = imported_object(name)
+    if not callable(function):
+        raise ConfigError(
+            f"split.kind={name} is not imported, or not a function; add --set split.kind={name}"
+        )
+    labels: NDArray[np.int8] = np.asarray(function(pairs, options, rng))
+    if labels.shape != (len(pairs),) or not np.isin(labels, (TRAIN, VALID, TEST)).all():
+        raise DataError(
+            f"{name}: expected {len(pairs)} labels that are {TRAIN} (train), {VALID} (validation)"
+            f" or {TEST} (test), got {labels!r}"
+        )
     return labels
 
 

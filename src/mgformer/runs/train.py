@@ -212,13 +212,14 @@ def protocol_of(config: RunConfig, split: Split) -> str:
     """Describe in one line how the figures were made."""
     options = config.split
     shares = f"valid {options.valid:g}, test {options.test:g}"
-    how = {
+    known = {
         "ratio": f"per user at random, {shares}",
         "last": "last item of each user for test, the one before for validation",
         "time": f"one moment for all, {shares} of the interactions",
         "users": f"whole users held out, {shares}, known by {options.history:g} of their items",
         "given": "parts as given, validation as given or taken from train per user",
-    }[split.kind]
+    }
+    how = known.get(split.kind, "a split from outside")
     refit = "; refit on train and validation before test" if options.refit else ""
     return f"{split.kind}: {how}{refit}; all items ranked, known ones masked"
 
