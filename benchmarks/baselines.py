@@ -17,7 +17,7 @@ from torch import nn
 from torch.nn import functional
 
 from benchmarks.measure import report
-from mgformer.data.catalog import open_dataset
+from mgformer.data.dataset import open_dataset
 from mgformer.data.sampling import UnseenItems, num_batches
 from mgformer.data.splits import split_dataset
 from mgformer.experiments.timing import endless, interleaved, median_ratio, stepper

@@ -16,7 +16,7 @@ import torch
 from implicit.cpu.topk import topk as implicit_topk
 
 from benchmarks.measure import peak_memory_mb, report
-from mgformer.data.catalog import load
+from mgformer.data.dataset import load_dataset
 from mgformer.data.home import is_present
 from mgformer.data.ids import Ids
 from mgformer.data.interactions import Interactions
@@ -31,7 +31,7 @@ NUM_USERS, NUM_ITEMS, DIM = 31_668, 38_048, 64
 def pairs() -> tuple[str, Interactions, Interactions]:
     """Return the source of the pairs, the train pairs and the test pairs."""
     if is_present("yelp2018"):
-        parts = load("yelp2018").parts
+        parts = load_dataset("yelp2018").parts
         assert parts is not None
         return "yelp2018", parts["train"], parts["test"]
     import polars as pl

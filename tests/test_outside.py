@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from mgformer.data.catalog import open_dataset
+from mgformer.data.dataset import open_dataset
 from mgformer.data.options import SplitConfig
 from mgformer.data.splits import split_dataset
 from mgformer.errors import ConfigError, DataError

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from mgformer.data.interactions import Interactions
-from mgformer.data.sampling import Batch
 from mgformer.data.options import SplitConfig
+from mgformer.data.sampling import Batch
 from mgformer.graph.bipartite import Graph
 from mgformer.models.base import Model, ModelConfig, TrainableModel
 from mgformer.models.space import Float, Int, Space

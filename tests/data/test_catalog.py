@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mgformer.data.catalog import load, open_dataset
+from mgformer.data.dataset import load_dataset, open_dataset
 from mgformer.data.download import fetch, verify
 from mgformer.data.entries import CATALOG, RemoteFile, entry
 from mgformer.data.home import data_home, is_present
@@ -77,7 +77,7 @@ def test_catalog_names() -> None:
 
 
 def test_unknown_name_gets_a_suggestion() -> None:
-    for function in (entry, is_present, fetch, load, verify):
+    for function in (entry, is_present, fetch, load_dataset, verify):
         with pytest.raises(DataError, match=r"unknown dataset 'gowala'.*did you mean gowalla"):
             function("gowala")
 
@@ -97,7 +97,7 @@ def test_demo_needs_no_files(home: Path) -> None:
     assert is_present("demo")
     fetch("demo")
     assert list(home.iterdir()) == []
-    demo = load("demo")
+    demo = load_dataset("demo")
     assert demo.name == "demo"
     assert demo.interactions.num_users == entry("demo").num_users
 
@@ -106,7 +106,7 @@ def test_error_of_a_missing_dataset_names_the_fetch_command(home: Path) -> None:
     assert not is_present("ml-1m")
     assert verify("ml-1m") == {}
     with pytest.raises(DataError, match=r"ml-1m.*run: mgformer datasets fetch ml-1m"):
-        load("ml-1m")
+        load_dataset("ml-1m")
 
 
 def zipped(**members: str) -> bytes:
@@ -131,7 +131,7 @@ def test_zip_is_fetched_and_read_with_titles(
     shrink("ml-100k", 2, 2, 3, replace(remote, url=server.url("ml-100k.zip"), sha256=sha256))
     assert fetch("ml-100k") == home / "ml-100k"
     assert is_present("ml-100k")
-    dataset = load("ml-100k")
+    dataset = load_dataset("ml-100k")
     assert dataset.interactions.items.values.to_list() == [7, 10]
     assert dataset.item_names is not None
     assert dataset.item_names.to_list() == ["Misérables, Les (1995)", "Richard III (1995)"]
@@ -157,7 +157,7 @@ def test_only_missing_parts_are_fetched(
     write(home / "gowalla", train_txt="0 5 6\n1 5\n")
     fetch("gowalla")
     assert server.requests == [("/test.txt", None)]
-    dataset = load("gowalla")
+    dataset = load_dataset("gowalla")
     assert dataset.parts is not None
     assert {part: len(pairs) for part, pairs in dataset.parts.items()} == {"train": 3, "test": 2}
 
@@ -185,9 +185,9 @@ def test_data_home_that_cannot_be_created(tmp_path: Path, monkeypatch: pytest.Mo
 def test_wrong_counts_are_refused(home: Path, shrink: Callable[..., None]) -> None:
     write(home / "yelp2018", train_txt="0 5 6\n1 5\n", test_txt="0 7\n")
     with pytest.raises(DataError, match=r"got 2 users × 3 items, 4 inter.*expected 31,668 users"):
-        load("yelp2018")
+        load_dataset("yelp2018")
     # Options can change the counts, so they are not checked.
-    assert load("yelp2018", DataConfig(k_core=1)).interactions.num_users == 2
+    assert load_dataset("yelp2018", DataConfig(k_core=1)).interactions.num_users == 2
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def test_wrong_counts_are_refused(home: Path, shrink: Callable[..., None]) -> No
 def test_alibaba_shape(home: Path, shrink: Callable[..., None], train: str) -> None:
     write(home / "alibaba", train_txt=train, valid_txt="0 5\n", test_txt="1 4\n2 3\n")
     shrink("alibaba", 3, 3, 8)
-    dataset = load("alibaba")
+    dataset = load_dataset("alibaba")
     assert dataset.parts is not None
     sizes = {part: len(pairs) for part, pairs in dataset.parts.items()}
     assert sizes == {"train": 5, "valid": 1, "test": 2}
@@ -211,12 +211,12 @@ def test_ml_1m_shape(home: Path, shrink: Callable[..., None]) -> None:
         movies_dat="661::James: the Peach::Animation\n1193::Cité::Drama|War\n",
     )
     shrink("ml-1m", 2, 2, 3)
-    dataset = load("ml-1m")
+    dataset = load_dataset("ml-1m")
     assert dataset.item_names is not None
     assert dataset.item_names.to_list() == ["James: the Peach", "Cité"]
     assert dataset.interactions.times is not None
     assert dataset.interactions.times.max() == 978302109
-    assert len(load("ml-1m", DataConfig(min_rating=4)).interactions) == 2
+    assert len(load_dataset("ml-1m", DataConfig(min_rating=4)).interactions) == 2
 
 
 def test_beauty_reviews_shape(home: Path, shrink: Callable[..., None]) -> None:
@@ -228,7 +228,7 @@ def test_beauty_reviews_shape(home: Path, shrink: Callable[..., None]) -> None:
     folder = write(home / "amazon-beauty")
     (folder / "reviews_Beauty_5.json.gz").write_bytes(gzip.compress(lines.encode()))
     shrink("amazon-beauty", 2, 2, 3)
-    table = load("amazon-beauty").interactions
+    table = load_dataset("amazon-beauty").interactions
     assert table.items.values.to_list() == ["0737104473", "B1"]
     assert table.times is not None
 
@@ -257,7 +257,7 @@ def test_real_files_have_the_known_checksums_and_counts(name: str) -> None:
         pytest.skip(f"{name} is not in {data_home()}")
     assert fetch(name) == data_home() / name
     assert set(verify(name).values()) == {True}
-    dataset, known = load(name), entry(name)
+    dataset, known = load_dataset(name), entry(name)
     counts = (known.num_users, known.num_items, known.num_interactions)
     table = dataset.interactions
     assert (table.num_users, table.num_items, len(table)) == counts

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mgformer.data.catalog import open_dataset
+from mgformer.data.dataset import open_dataset
 from mgformer.errors import BundleError, ConfigError
 from mgformer.runs.config import RunConfig, build_config
 from mgformer.runs.folder import Run, ensure_run, find_run

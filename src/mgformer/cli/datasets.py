@@ -40,7 +40,7 @@ def show(
 ) -> None:
     """Read a dataset and show its counts and fingerprint."""
     from mgformer.data import download
-    from mgformer.data.catalog import open_dataset
+    from mgformer.data.dataset import open_dataset
 
     facts: dict[str, object] = {"dataset": name}
     if name not in CATALOG or is_present(name):

@@ -1,13 +1,14 @@
 """Read a dataset: its interactions, its train, valid and test parts, and the names of its items.
 
-A source is a file, a folder, a data frame, or arrays. A folder holds one file, or `train`, `valid`
-and `test` parts; all parts share their ids.
+A source is a name of the catalog, a file, a folder, a data frame, or arrays. A folder holds one
+file, or `train`, `valid` and `test` parts; all parts share their ids. Different datasets share a
+name (Yelp2018, Gowalla, Beauty), so files of the catalog must have the counts of the catalog.
 """
 
 import hashlib
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
 from pathlib import Path
@@ -17,13 +18,15 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from mgformer.data.entries import CATALOG, entry
 from mgformer.data.formats import SUFFIXES, format_of, read_file, suffix_of
 from mgformer.data.formats.frames import read_arrays, read_frame
+from mgformer.data.home import data_home, local_form
 from mgformer.data.ids import number
 from mgformer.data.interactions import Interactions
 from mgformer.data.item_names import read_item_names
 from mgformer.data.options import DataConfig
-from mgformer.errors import DataError
+from mgformer.errors import DataError, did_you_mean
 from mgformer.progress import phase
 
 if TYPE_CHECKING:
@@ -66,6 +69,24 @@ class Dataset:
         return f"{self.interactions.fingerprint}-{digest.hexdigest()[:6]}"
 
 
+def open_dataset(source: str | Path, options: DataConfig | None = None) -> Dataset:
+    """Read a dataset given as a catalog name, a file, or a folder.
+
+    A catalog name takes precedence over a file of the same name; write `./demo` for the file. (A
+    `Path` drops the dot: pass a string or an absolute path.)
+    """
+    text = str(source)
+    if text in CATALOG:
+        return load_dataset(text, options)
+    path = Path(source)
+    if not path.exists():
+        raise DataError(
+            f"no dataset {text!r}: got neither a file, a folder, nor one of {', '.join(CATALOG)}"
+            f"{did_you_mean(text, CATALOG)}"
+        )
+    return read_dataset(path, options)
+
+
 def read_dataset(
     source: "Path | pl.DataFrame | pd.DataFrame | tuple[Any, ...]",
     options: DataConfig | None = None,
@@ -93,6 +114,32 @@ def read_dataset(
     if name is None and isinstance(source, Path):
         name = source.resolve().name if source.is_dir() else source.name.partition(".")[0]
     return Dataset(name or "data", interactions, parts, item_names)
+
+
+def load_dataset(name: str, options: DataConfig | None = None) -> Dataset:
+    """Read a dataset of the catalog from the data home.
+
+    `options` override those of the catalog. Without `options`, the counts of users, items and
+    interactions must be those of the catalog.
+    """
+    options = options or DataConfig()
+    folder = data_home() / name
+    if not entry(name).forms:
+        from mgformer.data.demo import demo_dataset  # which reads its table with this module
+
+        dataset = demo_dataset(options)
+    elif form := local_form(name):
+        chosen = {**form.options, **options.model_dump(exclude_defaults=True)}
+        dataset = read_dataset(folder / form.interactions, DataConfig.model_validate(chosen), name)
+        if form.item_names and options.item_names is None:
+            file, sep = form.item_names
+            names = read_item_names(folder / file, dataset.interactions.items, sep)
+            dataset = replace(dataset, item_names=names)
+    else:
+        raise DataError(f"{name} is not in {folder}; run: mgformer datasets fetch {name}")
+    if options == DataConfig():
+        _check_counts(name, dataset, folder)
+    return dataset
 
 
 def _core(interactions: Interactions, k: int) -> Interactions:
@@ -219,3 +266,16 @@ def _check_known(parts: Mapping[str, Interactions], files: Mapping[str, Path]) -
 
 def _keys(interactions: Interactions) -> NDArray[np.int64]:
     return interactions.rows.astype(np.int64) * interactions.num_items + interactions.indices
+
+
+def _check_counts(name: str, dataset: Dataset, folder: Path) -> None:
+    known, pairs = entry(name), dataset.interactions
+    got = (pairs.num_users, pairs.num_items, len(pairs))
+    expected = (known.num_users, known.num_items, known.num_interactions)
+    if got != expected:
+        shape = "{:,} users × {:,} items, {:,} interactions"
+        raise DataError(
+            f"{folder}: got {shape.format(*got)}, expected {shape.format(*expected)} for {name}; "
+            "different datasets share this name: "
+            f"move these files away and run mgformer datasets fetch {name}"
+        )

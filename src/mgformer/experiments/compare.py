@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mgformer.data.catalog import open_dataset
+from mgformer.data.dataset import open_dataset
 from mgformer.errors import ConfigError, DataError
 from mgformer.experiments.search import import_optuna, search_space
 from mgformer.experiments.tables import (

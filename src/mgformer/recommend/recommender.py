@@ -8,8 +8,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from mgformer.data.catalog import open_dataset
-from mgformer.data.dataset import read_dataset
+from mgformer.data.dataset import open_dataset, read_dataset
 from mgformer.data.ids import ExternalId
 from mgformer.errors import ConfigError, DataError, MgformerError
 from mgformer.models import DEFAULT_MODEL, register

@@ -5,8 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mgformer.data.catalog import open_dataset
-from mgformer.data.dataset import Dataset
+from mgformer.data.dataset import Dataset, open_dataset
 from mgformer.data.splits import Split, split_dataset
 from mgformer.errors import DataError
 from mgformer.runs.bundle import Bundle
