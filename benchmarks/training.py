@@ -28,7 +28,7 @@ from mgformer.experiments.variants import ALL_KEYS, AS_IT_IS
 from mgformer.ranking.metrics import SELECTION_METRIC
 from mgformer.runs.config import build_config, read_config, with_settings
 from mgformer.runs.folder import Run
-from mgformer.runs.prepare import prepare
+from mgformer.runs.train import prepare
 from mgformer.training.memory import keep_freed_memory, use_large_pages
 
 OURS, THEIRS = "MGFormer", "DirectAU-LightGCN"

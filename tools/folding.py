@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from mgformer.cli.console import working
-from mgformer.data.catalog import open_dataset
+from mgformer.data.dataset import open_dataset
 from mgformer.data.dataset import Dataset
 from mgformer.data.splits import split_dataset
 from mgformer.experiments.paper_rows import preset

@@ -19,7 +19,7 @@ from mgformer.ranking.scorers import Scorer
 from mgformer.ranking.selection import Validator
 from mgformer.runs.config import RunConfig, build_config, read_config
 from mgformer.runs.fit import fit
-from mgformer.runs.prepare import prepare, streams_of
+from mgformer.runs.train import prepare, streams_of
 from mgformer.runs.record import commit_of_code
 from tools.store import RESULTS, write_json
 

@@ -20,7 +20,7 @@ from mgformer.experiments.tune import BEST, tune
 from mgformer.ranking import selection
 from mgformer.runs import train as pipeline
 from mgformer.runs.config import RunConfig, build_config, flat_options, read_config
-from mgformer.runs.prepare import prepare
+from mgformer.runs.train import prepare
 from tests.command import assert_one_line, mgformer, succeed
 
 

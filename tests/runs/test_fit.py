@@ -10,7 +10,7 @@ from mgformer.ranking.scorers import DotScorer, Scorer
 from mgformer.ranking.selection import Validator
 from mgformer.runs.config import RunConfig, build_config
 from mgformer.runs.fit import fit
-from mgformer.runs.prepare import prepare
+from mgformer.runs.train import prepare
 from mgformer.training.log import Entry
 from mgformer.training.loop import Hooks
 

@@ -15,9 +15,8 @@ from mgformer.recommend.recommender import Recommender
 from mgformer.runs.bundle_files import load_bundle
 from mgformer.runs.config import build_config
 from mgformer.runs.fit import fit
-from mgformer.runs.prepare import streams_of
 from mgformer.runs.refit import refit
-from mgformer.runs.train import untrained_model
+from mgformer.runs.train import streams_of, untrained_model
 from mgformer.training.log import read_log
 from tests.command import assert_one_line, mgformer, succeed
 from tests.runs.test_resume import TINY, described, interrupted

@@ -13,8 +13,7 @@ from mgformer.errors import DataError
 from mgformer.models import BUILTIN
 from mgformer.runs.bundle import Bundle
 from mgformer.runs.config import build_config, read_config
-from mgformer.runs.prepare import prepare
-from mgformer.runs.train import train, validate
+from mgformer.runs.train import prepare, train, validate
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 

@@ -33,7 +33,7 @@ from mgformer.runs.config import (
     with_settings,
 )
 from mgformer.runs.folder import Run, ensure_run, find_run
-from mgformer.runs.prepare import prepare
+from mgformer.runs.train import prepare
 
 DOCUMENT = "compare.md"
 SHARED = ("dataset", "seed", "warm_start", "data", "split", "evaluation")

@@ -17,7 +17,7 @@ from mgformer.models import build_model
 from mgformer.models.base import TrainableModel
 from mgformer.progress import phase
 from mgformer.runs.config import RunConfig
-from mgformer.runs.prepare import prepare
+from mgformer.runs.train import prepare
 from mgformer.training.loop import step_on
 from mgformer.training.memory import keep_freed_memory
 from mgformer.training.optimizers import build_optimizers

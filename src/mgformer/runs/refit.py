@@ -10,8 +10,8 @@ from pathlib import Path
 from mgformer.errors import ConfigError
 from mgformer.runs.bundle import Bundle
 from mgformer.runs.fit import fit
-from mgformer.runs.prepare import streams_of
 from mgformer.runs.record import Refit, commit_of_code
+from mgformer.runs.train import streams_of
 from mgformer.runs.workspace import Workspace
 from mgformer.version import __version__
 

@@ -11,10 +11,10 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from mgformer.data.dataset import Dataset
+from mgformer.data.dataset import Dataset, open_dataset
 from mgformer.data.interactions import Interactions
-from mgformer.data.splits import Split
-from mgformer.errors import ConfigError
+from mgformer.data.splits import Split, split_dataset
+from mgformer.errors import ConfigError, DataError
 from mgformer.graph.bipartite import Graph
 from mgformer.models import build_model, model_class
 from mgformer.models.base import TrainableModel
@@ -22,10 +22,11 @@ from mgformer.ranking.evaluation import Evaluation, EvaluationConfig, Parts, eva
 from mgformer.ranking.score import Chosen
 from mgformer.ranking.selection import Validator
 from mgformer.runs.bundle import Bundle
+from mgformer.runs.bundle_files import load_bundle
 from mgformer.runs.config import RunConfig
 from mgformer.runs.fit import fit
-from mgformer.runs.prepare import prepare, streams_of
 from mgformer.runs.record import Figures, Record, commit_of_code
+from mgformer.runs.warm_start import check_split, check_trained, together, without_leak
 from mgformer.runs.workspace import Workspace
 from mgformer.training.log import Entry
 from mgformer.training.memory import peak_mb, reset_peak
@@ -33,6 +34,27 @@ from mgformer.training.profile import Profile, profile
 from mgformer.version import __version__
 
 log = logging.getLogger("mgformer")
+
+
+class Prepared(NamedTuple):
+    """The data of a run, split."""
+
+    dataset: Dataset
+    split: Split
+    before: Bundle | None
+    """The trained recommender that the run continues from, if there is one."""
+
+
+class Streams(NamedTuple):
+    """Random streams of a seed. The split has its own: another model gets the same split."""
+
+    split: np.random.Generator
+    select: np.random.Generator
+    """For the training that chooses on validation."""
+    refit: np.random.Generator
+    """For the training on train and validation, before the test."""
+    whole: np.random.Generator
+    """For a training on everything, after the test."""
 
 
 class Validation(NamedTuple):
@@ -127,6 +149,33 @@ def train(
         per_user=_per_user(test, split.train) if test else None,
         weights=fitted.weights,
     )
+
+
+def prepare(config: RunConfig, dataset: Dataset | None = None) -> Prepared:
+    """Read and split the data of a run.
+
+    Args:
+        config: The run.
+        dataset: Used instead of reading `config.dataset`.
+    """
+    dataset = dataset or open_dataset(config.dataset, config.data)
+    before = load_bundle(Path(config.warm_start)) if config.warm_start else None
+    if before is not None:
+        check_split(config.split.kind)
+        if config.trainable:
+            check_trained(before)
+        dataset = together(before, dataset)
+    split = split_dataset(dataset, config.split, streams_of(config.seed).split)
+    split = without_leak(split, before) if before else split
+    if not len(split.train):
+        raise DataError(f"{dataset.name}: no pairs are left to train on; add interactions")
+    return Prepared(dataset, split, before)
+
+
+def streams_of(seed: int) -> Streams:
+    """Return the random streams of a seed."""
+    split, model = np.random.default_rng(seed).spawn(2)
+    return Streams(split, *model.spawn(3))
 
 
 def validate(
