@@ -78,7 +78,7 @@ def test_records_name_the_model_and_its_figures_beat_popularity(folder: Path) ->
         assert record["test"]["ndcg@20"] > record["popularity"]["ndcg@20"]
     assert record_of(folder / "runs/cosine")["config"]["model"]["shrink"] == 5
     compared = {path.name for path in (folder / "runs/compare").iterdir() if path.is_dir()}
-    assert compared == {"own_model.Cosine", "ease", "popularity"}
+    assert compared == {"own_model-Cosine", "ease", "popularity"}
     assert "own_model:Cosine" in (folder / "runs/compare/compare.md").read_text()
     assert (folder / "runs/factors/report.html").stat().st_size > 10_000
 

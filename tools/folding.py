@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 
 from mgformer.cli.console import working
-from mgformer.data.dataset import open_dataset
-from mgformer.data.dataset import Dataset
+from mgformer.data.dataset import Dataset, open_dataset
 from mgformer.data.splits import split_dataset
 from mgformer.experiments.paper_rows import preset
 from mgformer.ranking.metrics import SELECTION_METRICS

@@ -19,8 +19,8 @@ from mgformer.ranking.scorers import Scorer
 from mgformer.ranking.selection import Validator
 from mgformer.runs.config import RunConfig, build_config, read_config
 from mgformer.runs.fit import fit
-from mgformer.runs.train import prepare, streams_of
 from mgformer.runs.record import commit_of_code
+from mgformer.runs.train import prepare, streams_of
 from tools.store import RESULTS, write_json
 
 AT_20 = EvaluationConfig(ks=(20,))

@@ -8,9 +8,8 @@ from pathlib import Path
 import typer
 
 from mgformer.cli.console import err, out, print_json, print_table, working
+from mgformer.cli.options import AsJson
 from mgformer.data.entries import entry
-from mgformer.experiments.reproduce import reproduce, reproduce_timing
-from mgformer.runs.bundle_files import check_folder
 
 
 class What(StrEnum):
@@ -38,9 +37,15 @@ def command(
     folder: Path = typer.Option(
         Path("runs/reproduce"), "--out", help="Folder of runs and tables; its runs are reused."
     ),
-    as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
+    as_json: AsJson = False,
 ) -> None:
-    """Run a table or figure of the paper again, and show it beside the paper's figures."""
+    """Run a table or figure of the MGFormer paper again.
+
+    The result is shown beside the paper's figures.
+    """
+    from mgformer.experiments.reproduce import reproduce, reproduce_timing
+    from mgformer.runs.bundle_files import check_folder
+
     entry(dataset)  # raises for names that are not in the catalog
     place = folder / dataset
     check_folder(place)
