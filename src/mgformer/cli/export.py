@@ -5,17 +5,18 @@ from pathlib import Path
 import typer
 
 from mgformer.cli.console import out, print_json, working
+from mgformer.cli.options import AsJson, RunFolder
 
 
 def command(
-    run: Path = typer.Argument(help="Folder of a trained recommender."),
+    run: RunFolder,
     form: str = typer.Option(
         "parquet", "--format", help="One of parquet, npz, faiss, onnx and card."
     ),
     target: Path | None = typer.Option(None, "--out", help="Folder.", show_default="RUN/export"),
-    as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
+    as_json: AsJson = False,
 ) -> None:
-    """Write vectors with ids, a search index, an ONNX model for new users, or a model card."""
+    """Write vectors, a search index, an ONNX model or a model card."""
     from mgformer.recommend.export import check_form, export  # here, so that --help is instant
     from mgformer.runs.bundle_files import load_bundle
 

@@ -14,6 +14,7 @@ from mgformer.cli.console import (
     warn,
     working,
 )
+from mgformer.cli.options import AsJson, RunFolder
 from mgformer.errors import ConfigError, DataError, UnknownIdError
 
 if TYPE_CHECKING:  # imported when a command runs, so that --help is instant
@@ -30,7 +31,7 @@ MOST_OWNED = 12
 
 
 def command(
-    run: Path = typer.Argument(help="Folder of a trained recommender."),
+    run: RunFolder,
     user: list[str] = typer.Option([], "--user", help="Id of a user; may be repeated."),
     users: Path | None = typer.Option(None, help="File with one user id per line."),
     everyone: bool = typer.Option(False, "--all", help="All users of the training data."),
@@ -50,7 +51,7 @@ def command(
     target: Path | None = typer.Option(
         None, "--out", help="Write user, rank, item, score to a .parquet, .csv or .jsonl file."
     ),
-    as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
+    as_json: AsJson = False,
 ) -> None:
     """Recommend items that a user does not have yet.
 

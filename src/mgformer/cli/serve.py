@@ -1,23 +1,23 @@
 """mgformer serve: a trained recommender as an HTTP service with a web page."""
 
 import os
-from pathlib import Path
 
 import typer
 
 from mgformer.cli.console import err, working
+from mgformer.cli.options import RunFolder
 from mgformer.errors import ConfigError
 
 
 def command(
-    run: Path = typer.Argument(help="Folder of a trained recommender."),
+    run: RunFolder,
     host: str = typer.Option("127.0.0.1", help="Address to listen on; 0.0.0.0 for all interfaces."),
     port: int = typer.Option(8000, min=0, max=65_535, help="Port to listen on."),
     workers: int = typer.Option(1, min=1, help="Number of processes."),
     max_k: int = typer.Option(1_000, min=1, help="Largest k of a request."),
     max_body: int = typer.Option(1_000_000, min=1, help="Largest body of a request, in bytes."),
 ) -> None:
-    """Serve recommendations and similar items over HTTP, with a web page to try them.
+    """Serve recommendations over HTTP, with a web page to try them.
 
     Set MGFORMER_API_KEY to require this key in the header X-API-Key of every request. If a new
     model is trained into the same folder, the service loads it without a pause.

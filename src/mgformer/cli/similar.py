@@ -1,21 +1,20 @@
 """mgformer similar: items similar to an item, users similar to a user."""
 
-from pathlib import Path
-
 import typer
 
 from mgformer.cli.console import out, print_json, print_table, working
+from mgformer.cli.options import AsJson, RunFolder
 from mgformer.errors import ConfigError
 
 
 def command(
-    run: Path = typer.Argument(help="Folder of a trained recommender."),
+    run: RunFolder,
     item: str | None = typer.Option(None, help="Id of an item."),
     user: str | None = typer.Option(None, help="Id of a user."),
     k: int = typer.Option(20, "-k", help="Number of items or users."),
-    as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
+    as_json: AsJson = False,
 ) -> None:
-    """Show the items most similar to an item, or the users most similar to a user.
+    """Show the items most similar to an item, or similar users.
 
     Only those with a similarity above zero are shown, which may be fewer than k.
     """
