@@ -3,7 +3,7 @@
 docs/guide/own-model.md walks through this file.
 """
 
-from typing import ClassVar
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from mgformer.data.options import SplitConfig
 from mgformer.data.sampling import Batch
 from mgformer.graph.bipartite import Graph
 from mgformer.models.base import Model, ModelConfig, TrainableModel
-from mgformer.models.space import Float, Int, Space
+from mgformer.models.space import Float, Int
 from mgformer.ranking.metrics import Counts, Hits, Values
 from mgformer.ranking.scorers import DotScorer, HistoryScorer
 
@@ -27,11 +27,10 @@ class Cosine(Model):
     class Config(ModelConfig):
         """Options of Cosine."""
 
-        shrink: float = 10.0
+        shrink: Annotated[float, Float(0.1, 100.0, log=True)] = 10.0
         """Lowers the similarity of items that few users took."""
 
     config: Config
-    space: ClassVar[Space] = {"shrink": Float(0.1, 100.0, log=True)}
 
     def scorer(self) -> HistoryScorer:
         pairs = self.graph.interactions  # [users, items], 1 where a user took an item
@@ -48,11 +47,10 @@ class Factors(TrainableModel):
     class Config(ModelConfig):
         """Options of Factors."""
 
-        dim: int = 32
+        dim: Annotated[int, Int(8, 64, log=True)] = 32
         """Length of the vectors."""
 
     config: Config
-    space: ClassVar[Space] = {"dim": Int(8, 64, log=True)}
 
     def __init__(self, config: Config, graph: Graph, rng: np.random.Generator) -> None:
         super().__init__(config, graph, rng)

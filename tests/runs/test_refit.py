@@ -103,7 +103,7 @@ def test_the_command(tested: Path) -> None:
     shown = succeed("refit", tested)
     before, after = load_bundle(tested), load_bundle(folder)
     held_out = len(before.valid) + len(before.test)
-    assert f"trained on {len(after.train):,} pairs, {held_out:,} of which" in shown
+    assert f"trained on {len(after.train):,} pairs, {held_out:,} of them held out" in shown
     assert f"{before.record.test['recall@20']:.4f}" in shown
     entries = read_log(folder)
     assert [entry["epoch"] for entry in entries] == list(range(1, before.record.epochs + 1))
@@ -121,7 +121,7 @@ def test_an_interrupted_one_ends_as_if_it_had_never_stopped(tested: Path, tmp_pa
     stopped = interrupted("refit", 3, "refit", tested, "--out", folder)
     assert stopped.returncode == 130
     assert_one_line(mgformer("train", "--resume", "--out", folder), "use mgformer refit")
-    hint = stopped.stderr.splitlines()[-1].rpartition("go on with: mgformer ")[2]
+    hint = stopped.stderr.splitlines()[-1].rpartition("continue with: mgformer ")[2]
     succeed(*shlex.split(hint))
     one, other = load_bundle(whole), load_bundle(folder)
     assert torch.equal(one.scorer.users, other.scorer.users)

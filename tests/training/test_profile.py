@@ -30,7 +30,7 @@ def test_stages_and_operators_have_their_times(random_graph):
 def test_on_the_command_line(tmp_path: Path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     shown = succeed("train", "demo", "--model", "bprmf", "--profile")
-    assert "a step takes" in shown
+    assert "one step takes" in shown
     assert "gradient" in shown
     found = json.loads(succeed("train", "demo", "--model", "bprmf", "--profile", "--json"))
     assert set(found["stages"]) == set(STAGES)

@@ -11,6 +11,7 @@ from mgformer.cli.console import INTERRUPTED, fail, out, print_json, print_table
 from mgformer.cli.options import AsJson, ConfigFile, Data, ModelName, Seed, Settings
 from mgformer.errors import ConfigError
 from mgformer.files import folder_name
+from mgformer.outside import is_outside
 
 if TYPE_CHECKING:
     from mgformer.runs.config import RunConfig
@@ -83,7 +84,7 @@ def command(
         if left is None or left.state["config"] != described.to_mapping():
             fail("interrupted", INTERRUPTED)
         again = ["mgformer", "train", "--resume", "--out", str(folder)]
-        named = ["--model", described.model_name] if ":" in described.model_name else []
+        named = ["--model", described.model_name] if is_outside(described.model_name) else []
         fail(f"interrupted; continue with: {shlex.join(again + named)}", INTERRUPTED)
     if as_json:
         print_json(summary(bundle.record, folder))
@@ -126,7 +127,8 @@ def _run_config(
                 f"{run}: there is no unfinished run to continue; give the data and the model to"
                 " start one"
             )
-        if stored and model in (None, stored["model"]["name"]):
+        # A model from outside is named again to import it; it keeps its options.
+        if stored and (model is None or (is_outside(model) and model == stored["model"]["name"])):
             raw = stored
         if "refit" in raw:
             raise ConfigError(f"{run}: the unfinished run there is a refit; use mgformer refit")
