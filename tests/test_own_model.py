@@ -25,10 +25,11 @@ for line in sys.stdin:
         assert not stop.code, (line, stop.code)
 """
 SERVED = """
-import json, sys
+import sys
+from pathlib import Path
 from fastapi.testclient import TestClient
 from mgformer.serving.app import create_app
-with TestClient(create_app(sys.argv[1], watch_seconds=None)) as client:
+with TestClient(create_app(Path(sys.argv[1]), watch_seconds=None)) as client:
     answer = client.post("/recommend", json={"user": "bella-787", "k": 3})
     assert answer.status_code == 200, answer.text
 assert "own_model" not in sys.modules

@@ -110,7 +110,7 @@ def test_the_command(tested: Path) -> None:
     again = json.loads(succeed("evaluate", folder, "--json"))
     assert again["test"] == before.record.test
     succeed("export", folder, "--format", "card")
-    assert "everything, after these figures" in (folder / "export/MODEL_CARD.md").read_text()
+    assert "all pairs, after these figures" in (folder / "export/MODEL_CARD.md").read_text()
     assert_one_line(mgformer("refit", folder), "nothing was held out")
     assert_one_line(mgformer("refit", tested / "nowhere"), "nowhere")
 

@@ -96,9 +96,8 @@ def test_an_interruption_tells_how_to_go_on(story: Story) -> None:
     assert story.stopped.returncode == 130
     assert story.stopped.stdout == ""
     (line,) = [line for line in story.stopped.stderr.splitlines() if line.startswith("error: ")]
-    assert line == (
-        f"error: interrupted; continue with: mgformer train --resume --out {story.folder}"
-    )
+    again = f"mgformer train --resume --out {story.folder}"
+    assert line == f"error: interrupted; continue with: {again}"
     assert "Traceback" not in story.stopped.stderr
     assert story.left == {NAME, "log.jsonl"}
 
