@@ -45,7 +45,7 @@ try:
 except SystemExit as stop:
     assert not stop.code
 sys.setprofile(None)
-edges = [[before, called] for called, befores in calls.items() for before in befores if before]
+edges = [[before, called] for called, callers in calls.items() for before in callers if before]
 Path(sys.argv[-1], "trace.json").write_text(json.dumps({"order": order, "edges": edges}))
 """
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import typer
 
 from mgformer.cli.console import out, print_json, working
-from mgformer.cli.options import AsJson
+from mgformer.cli.options import AsJson, OutsideModel
 
 
 def command(
@@ -15,6 +15,7 @@ def command(
     target: Path | None = typer.Option(
         None, "--out", help="File to write.", show_default="report.html in the folder"
     ),
+    model: OutsideModel = None,
     as_json: AsJson = False,
 ) -> None:
     """Write a run, or several runs side by side, as one HTML file.
@@ -23,7 +24,10 @@ def command(
     inside of the model, a map of the items, examples and the config.
     """
     from mgformer.experiments.report import write_report
+    from mgformer.models import import_model
 
+    if model is not None:
+        import_model(model)  # it can show its inside
     with working():
         written = write_report(folder, target)
     if as_json:
