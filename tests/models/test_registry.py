@@ -24,8 +24,9 @@ class Unfinished(Model):
     class Config(ModelConfig):
         """No options."""
 
-class WithoutConfig(Popularity):
-    Config = int
+class WithoutConfig(Model):
+    def scorer(self):
+        raise NotImplementedError
 
 class Outer:
     class Inner(Popularity):
