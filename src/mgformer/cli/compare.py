@@ -3,7 +3,7 @@
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -17,44 +17,33 @@ if TYPE_CHECKING:
 
 
 def command(
-    models: Annotated[
-        str,
-        typer.Option(
-            help="Models to compare, separated by commas: names, package.module:Class, or TOML"
-            " files of runs."
-        ),
-    ],
+    models: str = typer.Option(
+        ...,
+        help="Models to compare, separated by commas: names, package.module:Class, or TOML"
+        " files of runs.",
+    ),
     data: Data = None,
-    presets: Annotated[
-        Path | None,
-        typer.Option("--config-dir", help="A folder where NAME.toml has the options of a model."),
-    ] = None,
-    num_seeds: Annotated[
-        int, typer.Option("--seeds", help="Runs of each model, each with its own split.")
-    ] = 1,
-    trials: Annotated[
-        int,
-        typer.Option(
-            "--tune", help="Tune each model first with this many trials, on the first split."
-        ),
-    ] = 0,
-    settings: Annotated[
-        list[str],
-        typer.Option(
-            "--set",
-            metavar="SECTION.OPTION=VALUE",
-            help="Set any option for all models and do not tune it; can be repeated.",
-        ),
-    ] = [],
-    folder: Annotated[
-        Path | None,
-        typer.Option(
-            "--out", help="Folder of the runs and the table.", show_default="runs/DATASET-compare"
-        ),
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON list with one object for each run.")
-    ] = False,
+    presets: Path | None = typer.Option(
+        None, "--config-dir", help="A folder where NAME.toml has the options of a model."
+    ),
+    num_seeds: int = typer.Option(
+        1, "--seeds", help="Runs of each model, each with its own split."
+    ),
+    trials: int = typer.Option(
+        0, "--tune", help="Tune each model first with this many trials, on the first split."
+    ),
+    settings: list[str] = typer.Option(
+        [],
+        "--set",
+        metavar="SECTION.OPTION=VALUE",
+        help="Set any option for all models and do not tune it; can be repeated.",
+    ),
+    folder: Path | None = typer.Option(
+        None, "--out", help="Folder of the runs and the table.", show_default="runs/DATASET-compare"
+    ),
+    as_json: bool = typer.Option(
+        False, "--json", help="Print one JSON list with one object for each run."
+    ),
 ) -> None:
     """Train several models on one split and compare them on test.
 

@@ -1,6 +1,6 @@
 """mgformer datasets: what the catalog has, what is in a dataset, and how to get it."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -35,7 +35,7 @@ def list_datasets(as_json: AsJson = False) -> None:
 
 
 def show(
-    name: Annotated[str, typer.Argument(help="A catalog name, a file or a folder.")],
+    name: str = typer.Argument(help="A catalog name, a file or a folder."),
     as_json: AsJson = False,
 ) -> None:
     """Read a dataset and show its counts and fingerprint."""
@@ -73,7 +73,7 @@ def show(
 
 
 def fetch(
-    names: Annotated[list[str], typer.Argument(help="Catalog names.")], as_json: AsJson = False
+    names: list[str] = typer.Argument(help="Catalog names."), as_json: AsJson = False
 ) -> None:
     """Download datasets into the data home. Continue after an interruption."""
     from mgformer.data import download

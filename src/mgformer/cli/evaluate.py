@@ -1,7 +1,7 @@
 """mgformer evaluate: measure a trained recommender again, or against another."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -17,16 +17,12 @@ if TYPE_CHECKING:
 
 def command(
     run: RunFolder,
-    against: Annotated[
-        Path | None,
-        typer.Option(
-            help="Another run on the same split; a paired significance test compares the users."
-        ),
-    ] = None,
-    metrics: Annotated[
-        list[str],
-        typer.Option("--metric", help="A metric to add, package.module:function; can be repeated."),
-    ] = [],
+    against: Path | None = typer.Option(
+        None, help="Another run on the same split; a paired significance test compares the users."
+    ),
+    metrics: list[str] = typer.Option(
+        [], "--metric", help="A metric to add, package.module:function; can be repeated."
+    ),
     as_json: AsJson = False,
 ) -> None:
     """Measure a trained recommender on its held-out pairs."""

@@ -18,9 +18,9 @@ SIGNS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 
 
 def command(
-    name: Annotated[
-        str | None, typer.Argument(help="A model, or package.module:Class.", show_default="all")
-    ] = None,
+    name: str | None = typer.Argument(
+        None, help="A model, or package.module:Class.", show_default="all"
+    ),
     as_json: AsJson = False,
 ) -> None:
     """List the models, or the options of one model."""

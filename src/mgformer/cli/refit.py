@@ -2,7 +2,6 @@
 
 import shlex
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
@@ -14,14 +13,11 @@ from mgformer.errors import ConfigError
 
 def command(
     run: RunFolder,
-    target: Annotated[
-        Path | None,
-        typer.Option("--out", help="Folder of the new recommender.", show_default="RUN-refit"),
-    ] = None,
+    target: Path | None = typer.Option(
+        None, "--out", help="Folder of the new recommender.", show_default="RUN-refit"
+    ),
     model: OutsideModel = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Continue the interrupted refit in --out.")
-    ] = False,
+    resume: bool = typer.Option(False, "--resume", help="Continue the interrupted refit in --out."),
     as_json: AsJson = False,
 ) -> None:
     """Train a tested recommender again on all its pairs, for production.

@@ -3,7 +3,7 @@
 import shlex
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -28,30 +28,21 @@ def command(
     config: ConfigFile = None,
     settings: Settings = [],
     seed: Seed = None,
-    run: Annotated[
-        Path | None,
-        typer.Option(
-            "--out", help="Folder of the trained recommender.", show_default="runs/DATASET-MODEL"
-        ),
-    ] = None,
-    before: Annotated[
-        Path | None,
-        typer.Option(
-            "--from",
-            help="Start from this trained recommender: use its options and its weights, and add its"
-            " pairs to the new ones.",
-        ),
-    ] = None,
-    resume: Annotated[
-        bool,
-        typer.Option("--resume", help="Continue the interrupted run in --out, with its options."),
-    ] = False,
-    profile: Annotated[
-        bool,
-        typer.Option(
-            "--profile", help="Run a few steps and show where their time goes; save nothing."
-        ),
-    ] = False,
+    run: Path | None = typer.Option(
+        None, "--out", help="Folder of the trained recommender.", show_default="runs/DATASET-MODEL"
+    ),
+    before: Path | None = typer.Option(
+        None,
+        "--from",
+        help="Start from this trained recommender: use its options and its weights, and add its"
+        " pairs to the new ones.",
+    ),
+    resume: bool = typer.Option(
+        False, "--resume", help="Continue the interrupted run in --out, with its options."
+    ),
+    profile: bool = typer.Option(
+        False, "--profile", help="Run a few steps and show where their time goes; save nothing."
+    ),
     as_json: AsJson = False,
 ) -> None:
     """Train a model on interactions, evaluate it, and save it.

@@ -2,7 +2,7 @@
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -20,36 +20,28 @@ MOST_SHOWN = 10
 def command(
     data: Data = None,
     model: ModelName = None,
-    trials: Annotated[
-        int, typer.Option(help="Number of trials, including those already in --out.")
-    ] = 20,
-    config: Annotated[
-        Path | None,
-        typer.Option(help="A TOML file that describes the run to start from, the first trial."),
-    ] = None,
-    settings: Annotated[
-        list[str],
-        typer.Option(
-            "--set",
-            metavar="SECTION.OPTION=VALUE",
-            help="Set any option and do not tune it; can be repeated.",
-        ),
-    ] = [],
-    seed: Annotated[
-        int | None,
-        typer.Option(help="Seed of the split, the model and the search.", show_default="0"),
-    ] = None,
-    timeout: Annotated[
-        float, typer.Option(help="Start no trial after this many seconds.", show_default="none")
-    ] = math.inf,
-    folder: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            help="Folder of the trials and of best.toml.",
-            show_default="runs/DATASET-MODEL-tune",
-        ),
-    ] = None,
+    trials: int = typer.Option(20, help="Number of trials, including those already in --out."),
+    config: Path | None = typer.Option(
+        None, help="A TOML file that describes the run to start from, the first trial."
+    ),
+    settings: list[str] = typer.Option(
+        [],
+        "--set",
+        metavar="SECTION.OPTION=VALUE",
+        help="Set any option and do not tune it; can be repeated.",
+    ),
+    seed: int | None = typer.Option(
+        None, help="Seed of the split, the model and the search.", show_default="0"
+    ),
+    timeout: float = typer.Option(
+        math.inf, help="Start no trial after this many seconds.", show_default="none"
+    ),
+    folder: Path | None = typer.Option(
+        None,
+        "--out",
+        help="Folder of the trials and of best.toml.",
+        show_default="runs/DATASET-MODEL-tune",
+    ),
     as_json: AsJson = False,
 ) -> None:
     """Search for the options of a model that do best on validation.
