@@ -11,7 +11,7 @@ from torch import nn
 from mgformer.errors import ConfigError
 from mgformer.models.base import TrainableModel
 from mgformer.models.mgformer.model import MGFormer
-from mgformer.ranking.scorers import DotScorer
+from mgformer.ranking.scorers import DotScorer, Scorer
 from mgformer.training import loop
 from mgformer.training.checkpoint import load_checkpoint, save_checkpoint
 from mgformer.training.log import Entry
@@ -42,11 +42,12 @@ class Slope(TrainableModel):
 class Scripted:
     """Validation that returns values from a list, and keeps the weights and entries it saw."""
 
-    def __init__(self, *values: float) -> None:
-        self.values, self.weights, self.before = values, [], []
+    def __init__(self, model: TrainableModel, *values: float) -> None:
+        self.model, self.values, self.weights, self.before = model, values, [], []
 
-    def __call__(self, model: TrainableModel, before: Sequence[Entry]) -> Entry:
+    def __call__(self, scorer: Scorer, before: Sequence[Entry]) -> Entry:
         self.before.append([entry["ndcg@20"] for entry in before])
+        model = self.model
         assert not model.training
         assert not torch.is_grad_enabled()
         self.weights.append({name: value.clone() for name, value in model.state_dict().items()})
@@ -100,7 +101,7 @@ def timeless(history: list[dict]) -> list[dict]:
 )
 def test_patience_and_the_best_weights(pairs, rng, values, every, patience, epochs, best):
     model = Slope()
-    validate = Scripted(*values, *[0.0] * 9)
+    validate = Scripted(model, *values, *[0.0] * 9)
     seen = []
     done = fit(
         model,
@@ -139,7 +140,7 @@ def test_without_validation_all_epochs_and_the_last_weights(pairs, rng):
 def test_the_best_projections_come_back_with_the_best_weights(graph, pairs, rng):
     """Random features are no parameters, and yet part of what was best."""
     model = former(graph, rng, attention="kernel", redraw=True)
-    validate = Scripted(0.1, 0.9, 0.2, 0.3)
+    validate = Scripted(model, 0.1, 0.9, 0.2, 0.3)
     fit(model, pairs, options(epochs=4), rng, validate=validate)
     assert_same_bits(dict(model.state_dict()), validate.weights[1])
     name = "layers.0.projections"
@@ -275,12 +276,13 @@ def test_a_resumed_run_is_the_same_run(form, graph, pairs, tmp_path, monkeypatch
         draw = np.random.default_rng(7)
         model = former(graph, draw, **of_model)
         values = [0.9 if epoch == best else 0.1 for epoch in range(1, 7)]
+        done_before = start.state["epochs"] if start else 0
         done = fit(
             model,
             pairs,
             options(**of_training),
             draw,
-            validate=Scripted(*values[start.state["epochs"] if start else 0 :]) if best else None,
+            validate=Scripted(model, *values[done_before:]) if best else None,
             save=lambda kept: save_checkpoint(tmp_path / f"{name}-{kept.state['epochs']}", kept),
             start=start,
         )
@@ -314,7 +316,7 @@ def test_a_run_that_was_out_of_patience_is_not_trained_further(pairs, tmp_path, 
             pairs,
             options(patience=2),
             np.random.default_rng(0),
-            validate=Scripted(*values),
+            validate=Scripted(model, *values),
             **more,
         )
 

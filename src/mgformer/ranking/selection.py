@@ -7,7 +7,7 @@ epoch is judged by a sample of the validation users, the final choice by all of 
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache, partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,13 +21,6 @@ from mgformer.ranking.score import GRIDS, Kind, ScoreConfig, Scored, best_gamma,
 from mgformer.ranking.scorers import DotScorer, Scorer
 
 Figures = dict[str, float]
-
-
-class HasScorer(Protocol):
-    """A model that can be turned into a scorer."""
-
-    def scorer(self) -> Scorer:
-        """Return the recommender as it is now."""
 
 
 class Validator:
@@ -58,19 +51,18 @@ class Validator:
             np.bincount(split.train.indices, minlength=split.train.num_items)
         )
 
-    def validate(self, model: HasScorer, before: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Return figures of a model after an epoch, with the kind of score and γ behind them.
+    def validate(self, scorer: Scorer, before: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """Return figures of a scorer after an epoch, with the kind of score and γ behind them.
 
         A search for γ costs several validations. It starts from the γ of the validation before, and
         it is made in the 1st, 2nd, 4th, 8th, … validation only.
 
         Args:
-            model: The model as it is.
+            scorer: The model as it is.
             before: What was logged of the epochs that were validated before.
         """
         last = before[-1] if before else None
         with quietly():
-            scorer = model.scorer()
             if not isinstance(scorer, DotScorer) or not self.kinds:
                 return {**self.measure(scorer, self.sample), "score": None, "gamma": None}
             search = _Search(self, scorer, self.sample)

@@ -22,6 +22,7 @@ from mgformer.errors import ConfigError
 from mgformer.models.base import TrainableModel
 from mgformer.progress import phase
 from mgformer.ranking.metrics import SELECTION_METRIC
+from mgformer.ranking.scorers import Scorer
 from mgformer.training.checkpoint import Checkpoint
 from mgformer.training.log import Entry
 from mgformer.training.memory import keep_freed_memory
@@ -36,8 +37,8 @@ from mgformer.training.options import TrainConfig
 CHECKPOINT_SECONDS = 30.0
 """Seconds between checkpoints, so that short epochs do not spend their time on writing."""
 
-Validate = Callable[[TrainableModel, Sequence[Entry]], Entry]
-"""Returns the figures of a model, given the log entries of earlier validations."""
+Validate = Callable[[Scorer, Sequence[Entry]], Entry]
+"""Returns the figures of a model's scorer, given the log entries of earlier validations."""
 log = logging.getLogger("mgformer")
 
 
@@ -125,7 +126,8 @@ def fit(
                 model.eval()
                 began = time.perf_counter()
                 with torch.no_grad():
-                    entry |= validate(model, [e for e in done.history if SELECTION_METRIC in e])
+                    before = [e for e in done.history if SELECTION_METRIC in e]
+                    entry |= validate(model.scorer(), before)
                 entry["validation_seconds"] = round(time.perf_counter() - began, 3)
                 if entry[SELECTION_METRIC] > done.best_value:
                     done.best_value, done.best_epoch = entry[SELECTION_METRIC], done.epochs
