@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from mgformer.recommend import answering
+from mgformer.recommend import lists
 from mgformer.recommend.recommender import Recommender
 from mgformer.runs.bundle_files import load_bundle
 from tests.command import Done, assert_one_line, mgformer, succeed
@@ -140,13 +140,13 @@ def test_only_the_users_that_are_shown_are_ranked(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ranked: list[int] = []
-    rank = answering.rank_users
+    rank = lists.rank_users
 
     def noted(bundle: Any, numbers: Any, options: Any) -> Any:
         ranked.append(len(numbers))
         return rank(bundle, numbers, options)
 
-    monkeypatch.setattr(answering, "rank_users", noted)
+    monkeypatch.setattr(lists, "rank_users", noted)
     in_blocks = partialmethod(Recommender.answers, block_users=300)
     monkeypatch.setattr(Recommender, "answers", in_blocks)
     shown = succeed("recommend", run, "--all", "-k", 2)

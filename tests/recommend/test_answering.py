@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mgformer.errors import MgformerError
-from mgformer.recommend.answering import answer_all
+from mgformer.recommend.lists import answer_all
 from mgformer.recommend.query import Query
 from mgformer.recommend.recommender import Recommender
 

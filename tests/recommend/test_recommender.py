@@ -11,7 +11,7 @@ import pytest
 import mgformer
 from mgformer.errors import ConfigError, DataError
 from mgformer.models import model_class
-from mgformer.recommend import answering
+from mgformer.recommend import lists
 from mgformer.recommend.answer import Answer
 from mgformer.recommend.query import Query
 from mgformer.recommend.recommender import Recommender
@@ -306,13 +306,13 @@ def test_a_single_id_is_taken_like_a_list_of_one(recommender: Recommender):
 
 
 def test_answers_are_made_block_by_block(recommender: Recommender, monkeypatch):
-    users, ranked, rank = recommender.bundle.users.values[:8].to_list(), [], answering.rank_users
+    users, ranked, rank = recommender.bundle.users.values[:8].to_list(), [], lists.rank_users
 
     def noted(bundle, numbers, options):
         ranked.append(len(numbers))
         return rank(bundle, numbers, options)
 
-    monkeypatch.setattr(answering, "rank_users", noted)
+    monkeypatch.setattr(lists, "rank_users", noted)
     answers = recommender.answers(users, 4, block_users=3)
     first = [next(answers) for _ in range(4)]
     assert ranked == [3, 3]

@@ -8,7 +8,7 @@ from fastapi.testclient import TestClient
 
 from mgformer.recommend.query import Query
 from mgformer.recommend.recommender import Recommender
-from mgformer.serving import routes
+from mgformer.serving import schemas
 from mgformer.serving.engine import Engine, Overloaded
 from mgformer.serving.schemas import answers_as_json
 
@@ -66,6 +66,6 @@ def test_batches_are_encoded_off_the_event_loop(client: TestClient, monkeypatch)
             asyncio.get_running_loop()
         return answers_as_json(answers)
 
-    monkeypatch.setattr(routes, "answers_as_json", encode)
+    monkeypatch.setattr(schemas, "answers_as_json", encode)
     answered = client.post("/recommend/batch", json={"users": ["bella-787"] * 2, "k": 3})
     assert [len(answer["items"]) for answer in answered.json()] == [3, 3]

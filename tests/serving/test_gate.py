@@ -10,7 +10,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from mgformer.data.ids import Ids
-from mgformer.serving import search
+from mgformer.serving import routes
 from mgformer.serving.app import create_app
 from mgformer.serving.limits import Gate, Limits
 from mgformer.serving.logs import JsonLines
@@ -129,7 +129,7 @@ def test_an_internal_error_is_logged_and_not_shown(run: Path, monkeypatch, caplo
     def broken(*arguments):
         raise ZeroDivisionError("inner workings")
 
-    monkeypatch.setattr(search, "find_items", broken)
+    monkeypatch.setattr(routes, "find_items", broken)
     with TestClient(create_app(run, watch_seconds=None)) as client, caplog.at_level(logging.INFO):
         answered = client.get("/items", headers={"X-Request-ID": "abc"})
         assert answered.status_code == 500

@@ -14,7 +14,7 @@ from fastapi.testclient import TestClient
 
 from mgformer.errors import BundleError
 from mgformer.files import write_text
-from mgformer.recommend.answering import answer_all
+from mgformer.recommend.lists import answer_all
 from mgformer.recommend.query import Query
 from mgformer.recommend.recommender import Recommender
 from mgformer.serving.app import create_app

@@ -8,7 +8,7 @@ from pydantic import PlainSerializer
 from mgformer.data.ids import ExternalId
 
 Source = Literal["model", "history", "popularity"]
-Id = Annotated[ExternalId, PlainSerializer(str, return_type=str)]
+TextId = Annotated[ExternalId, PlainSerializer(str, return_type=str)]
 """An id of the data. JSON has it as text, because JavaScript rounds large integers."""
 
 
@@ -16,7 +16,7 @@ Id = Annotated[ExternalId, PlainSerializer(str, return_type=str)]
 class Reason:
     """An item of the user, and how much it adds to the score of a recommendation."""
 
-    item: Id
+    item: TextId
     name: str | None
     weight: float
 
@@ -25,7 +25,7 @@ class Reason:
 class Recommendation:
     """One recommended item."""
 
-    item: Id
+    item: TextId
     name: str | None
     score: float
     because: tuple[Reason, ...] | None = None
@@ -36,7 +36,7 @@ class Recommendation:
 class Answer:
     """The items recommended to one user, best first."""
 
-    user: Id | None
+    user: TextId | None
     """The user, if the query names one."""
     k: int
     """The number of items asked for."""
@@ -44,5 +44,5 @@ class Answer:
     """Where the scores come from: `model` for trained users, `history` for users scored by their
     items, `popularity` if the model knows none of the items."""
     items: list[Recommendation]
-    unknown: tuple[Id, ...] = ()
+    unknown: tuple[TextId, ...] = ()
     """Items of the given history that are not in the training set. They were ignored."""

@@ -50,23 +50,15 @@ def write_lists(
     *,
     block_users: int = 1 << 16,
 ) -> None:
-    """Write user, rank, item and score of the best items of users.
+    """Write user, rank, item and score of the best items of users, `block_users` at a time.
 
-    Args:
-        bundle: The trained recommender.
-        users: Users of the training data.
-        options: How long a list is, and what it may contain.
-        target: A .parquet, .csv or .jsonl file.
-        block_users: Number of users that are ranked, and written, at a time.
+    The target is a .parquet, .csv or .jsonl file.
     """
     check_target(target)
     numbers = numbers_of("user", bundle.users, users)
     digest = hashlib.sha256(numbers.astype("<i4").tobytes())
-    digest.update(
-        json.dumps(
-            [bundle.record.to_mapping(), vars(options), block_users], sort_keys=True, default=str
-        ).encode()
-    )
+    call = [bundle.record.to_mapping(), vars(options), block_users]
+    digest.update(json.dumps(call, sort_keys=True, default=str).encode())
     folder = target.with_name(f".{target.name}.{digest.hexdigest()[:FINGERPRINT]}.parts")
     folder.mkdir(exist_ok=True)
     with phase("recommending", len(numbers)) as advance:

@@ -14,14 +14,11 @@ Shapes: I items, D channels, n items of a history.
 
 import json
 from collections.abc import Callable
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
-import scipy.sparse as sp
-from numpy.typing import NDArray
 
 from mgformer.errors import BundleError, ConfigError
 from mgformer.files import replacing, write_text
@@ -76,20 +73,12 @@ def _to_parquet(bundle: Bundle, folder: Path) -> dict[str, Any]:
 
 def _to_npz(bundle: Bundle, folder: Path) -> dict[str, Any]:
     scorer = _vectors(bundle)
-    arrays = {
-        "users": scorer.users.numpy(),
-        "items": scorer.items.numpy(),
-        "user_ids": _array_of(bundle.users.values),
-        "item_ids": _array_of(bundle.items.values),
-    }
+    # Ids are integers or text of fixed width; reading objects would need pickle.
+    user_ids, item_ids = (np.array(ids.values.to_list()) for ids in (bundle.users, bundle.items))
+    users, items = scorer.users.numpy(), scorer.items.numpy()
     with replacing(folder / "vectors.npz") as draft, draft.open("wb") as file:
-        np.savez(file, **arrays)  # type: ignore[arg-type]
+        np.savez(file, users=users, items=items, user_ids=user_ids, item_ids=item_ids)
     return {"files": ["vectors.npz"]}
-
-
-def _array_of(ids: pl.Series) -> NDArray[Any]:
-    """Return ids as integers or as text of fixed width; reading objects would need pickle."""
-    return np.array(ids.to_list()) if ids.dtype == pl.String else ids.to_numpy()
 
 
 def _to_faiss(bundle: Bundle, folder: Path) -> dict[str, Any]:
@@ -127,37 +116,23 @@ def to_onnx(bundle: Bundle, folder: Path, rounds: int = 40) -> dict[str, Any]:
     onnx.checker.check_model(model)
     data = model.SerializeToString()
     session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
-    worst = _checked_difference(
-        lambda history: session.run(None, {"history": history})[0],
-        scorer,
-        bundle.known[:: max(1, bundle.known.shape[0] // 100)],
-    )
-    with replacing(folder / "fold_in.onnx") as draft:
-        draft.write_bytes(data)
-    _write_ids(bundle, folder)
-    return {"files": ["fold_in.onnx", "item_ids.parquet"], "largest_difference": worst}
-
-
-def _checked_difference(
-    solve: Callable[[NDArray[np.int64]], NDArray[np.float32]],
-    scorer: DotScorer,
-    histories: sp.csr_array,
-) -> float:
-    """Return the largest difference between the ONNX model and the library; refuse a large one."""
+    histories = bundle.known[:: max(1, bundle.known.shape[0] // 100)]
+    histories = histories[np.diff(histories.indptr) > 0]
     expected = scorer.fold_in(histories).users.numpy()
-    differences, shares = [0.0], [0.0]
-    for user, (start, stop) in zip(expected, pairwise(histories.indptr), strict=True):
-        if start < stop:
-            vector = solve(histories.indices[start:stop].astype(np.int64))
-            differences.append(float(np.abs(vector - user).max()))
-            shares.append(differences[-1] / max(float(np.abs(user).max()), 1e-12))
-    share = float(np.max(shares))
+    items = np.split(histories.indices.astype(np.int64), histories.indptr[1:-1])
+    found = np.reshape([session.run(None, {"history": own})[0] for own in items], expected.shape)
+    differences = np.abs(found - expected).max(1)
+    share = np.max(differences / np.maximum(np.abs(expected).max(1), 1e-12))
     if not share <= MOST_DIFFERENCE:  # NaN fails too
         raise BundleError(
             f"fold_in.onnx: its vectors differ from those of the library by {share:.2g} (relative),"
             f" expected at most {MOST_DIFFERENCE:g}; nothing was written; use --format parquet"
         )
-    return float(np.max(differences))
+    with replacing(folder / "fold_in.onnx") as draft:
+        draft.write_bytes(data)
+    _write_ids(bundle, folder)
+    files = ["fold_in.onnx", "item_ids.parquet"]
+    return {"files": files, "largest_difference": float(differences.max())}
 
 
 def fold_in_graph(scorer: DotScorer, rounds: int) -> Any:
@@ -171,7 +146,7 @@ def fold_in_graph(scorer: DotScorer, rounds: int) -> Any:
     from onnx import TensorProto, helper, numpy_helper
 
     spectrum, basis = scorer.solver
-    varying = scorer.items[:, : scorer.items.shape[1] - scorer.constant].double()
+    varying = scorer.items[:, : scorer.num_varying].double()
     constants = {
         "items": (varying @ basis).float().numpy(),
         "spectrum": spectrum.float().numpy(),

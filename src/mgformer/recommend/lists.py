@@ -1,13 +1,15 @@
-"""Rank items for users and for histories. Every list of the package is made here.
+"""Rank items for users and for histories, and answer queries. Every list is made here.
 
-Users and items are given by number, what a list may contain (`ListOptions`) by id. Trained users
-are scored by the model. Cold users, who have no pair in the training set, are scored by their items
-(see `Scorer.fold_in`), and by popularity if the model knows none of these.
+Ranking takes users and items by number, and what a list may contain (`ListOptions`) by id. Trained
+users are scored by the model. Cold users, who have no pair in the training set, are scored by their
+items (see `Scorer.fold_in`), and by popularity if the model knows none of these. Queries that are
+answered together share one pass over the items.
 
 Shapes: n users, I items.
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,12 +19,16 @@ import torch
 from numpy.typing import NDArray
 
 from mgformer.data.ids import ExternalId, Ids
-from mgformer.errors import UnknownIdError
+from mgformer.errors import MgformerError, UnknownIdError
 from mgformer.ranking.scorers import DotScorer
 from mgformer.ranking.topk import TopK, top_k
-from mgformer.recommend.answer import Source
-from mgformer.recommend.query import ListOptions, SomeIds, as_ids
+from mgformer.recommend.answer import Answer, Reason, Recommendation, Source
+from mgformer.recommend.query import ListOptions, Query, SomeIds, as_ids
 from mgformer.runs.bundle import Bundle
+
+MOST_REASONS = 3
+MOST_EXPLAINED = 50
+"""Number of recommendations of a list, from the first on, that come with reasons."""
 
 
 class History(NamedTuple):
@@ -50,10 +56,9 @@ def rank_users(
         trained, owned = (
             sp.csr_array(m[users[cold]]) for m in (bundle.trained_items, bundle.known)
         )
-        (found.items[cold], found.scores[cold]), others = _rank_rows(
-            bundle, trained, owned, options
-        )
-        for place, source in zip(cold, others, strict=True):
+        others, other_sources = _rank_rows(bundle, trained, owned, options)
+        found.items[cold], found.scores[cold] = others
+        for place, source in zip(cold, other_sources, strict=True):
             sources[place] = source
     return found, sources
 
@@ -70,17 +75,14 @@ def _rank_rows(
     bundle: Bundle, trained: sp.csr_array, owned: sp.csr_array, options: ListOptions
 ) -> tuple[TopK, list[Source]]:
     """Rank for users by the [n, I] items they are scored by, and the [n, I] items they have."""
-    rows, seen = np.arange(trained.shape[0]), owned if options.exclude_seen else None
-    choice = _choice(bundle, options)
-    found = top_k(bundle.scorer.fold_in(trained), rows, options.k, seen=seen, **choice)
-    is_known = np.diff(trained.indptr) > 0
+    choice = {**_choice(bundle, options), "seen": owned if options.exclude_seen else None}
+    rows, is_known = np.arange(trained.shape[0]), np.diff(trained.indptr) > 0
+    found = top_k(bundle.scorer.fold_in(trained), rows, options.k, **choice)
     if not is_known.all():
         rest = rows[~is_known]
         degrees = torch.from_numpy(bundle.item_degrees).float()[:, None]
         popularity = DotScorer(torch.ones(len(rows), 1), degrees)
-        found.items[rest], found.scores[rest] = top_k(
-            popularity, rest, options.k, seen=seen, **choice
-        )
+        found.items[rest], found.scores[rest] = top_k(popularity, rest, options.k, **choice)
     return found, ["history" if known else "popularity" for known in is_known]
 
 
@@ -111,8 +113,7 @@ def read_history(bundle: Bundle, history: SomeIds, user: ExternalId | None = Non
 def items_of(bundle: Bundle, user: int | np.integer) -> NDArray[np.int32]:
     """Return the items that a user has."""
     known = bundle.known
-    items: NDArray[np.int32] = known.indices[known.indptr[user] : known.indptr[user + 1]]
-    return items
+    return known.indices[known.indptr[user] : known.indptr[user + 1]]
 
 
 def as_rows(bundle: Bundle, histories: Sequence[NDArray[np.int32]]) -> sp.csr_array:
@@ -163,3 +164,98 @@ def to_frame(bundle: Bundle, users: pl.Series, found: TopK) -> pl.DataFrame:
             "score": found.scores[kept],
         }
     )
+
+
+def answer_all(bundle: Bundle, queries: Sequence[Query]) -> list[Answer | MgformerError]:
+    """Answer queries together. A query that is wrong gets its error; the others are answered."""
+    results: dict[int, Answer | MgformerError] = {}
+    groups: dict[tuple[object, ...], list[int]] = {}
+    for place, query in enumerate(queries):
+        kind = query.history is None, query.exclude_seen, query.candidates, query.exclude
+        groups.setdefault(kind, []).append(place)
+    for (are_users, *_), places in groups.items():
+        group = [queries[place] for place in places]
+        answer = _answer_users if are_users else _answer_histories
+        try:
+            found = answer(bundle, group, max(group, key=lambda query: query.k))
+        except MgformerError as error:  # in the options, which all of the group share
+            found = [error] * len(group)
+        results.update(zip(places, found, strict=True))
+    return [_explained(bundle, query, results[place]) for place, query in enumerate(queries)]
+
+
+def answer_users(
+    bundle: Bundle, users: NDArray[np.int32], options: ListOptions, ks: Sequence[int] | None = None
+) -> list[Answer]:
+    """Answer for users by number. If `ks` is given, each list is cut to its own length."""
+    found, sources = rank_users(bundle, users, options)
+    ks = ks or [options.k] * len(users)
+    return [
+        Answer(bundle.users.values[user], k, source, _items(bundle, found, row, k))
+        for row, (user, k, source) in enumerate(zip(users.tolist(), ks, sources, strict=True))
+    ]
+
+
+def _answer_users(
+    bundle: Bundle, queries: Sequence[Query], longest: Query
+) -> list[Answer | MgformerError]:
+    users = [query.user for query in queries if query.user is not None]
+    numbers = bundle.users.encode(users)
+    known = [query.k for query, number in zip(queries, numbers, strict=True) if number >= 0]
+    answers = iter(answer_users(bundle, numbers[numbers >= 0], longest, known))
+    return [
+        next(answers) if number >= 0 else unknown_id("user", bundle.users, user)
+        for user, number in zip(users, numbers, strict=True)
+    ]
+
+
+def _answer_histories(
+    bundle: Bundle, queries: Sequence[Query], longest: Query
+) -> list[Answer | MgformerError]:
+    results: list[Any] = []
+    for query in queries:
+        try:
+            results.append(read_history(bundle, query.history or (), query.user))
+        except MgformerError as error:
+            results.append(error)
+    places = [place for place, own in enumerate(results) if isinstance(own, History)]
+    if places:
+        found, sources = rank_histories(bundle, [results[place] for place in places], longest)
+        for row, (place, source) in enumerate(zip(places, sources, strict=True)):
+            k, own = queries[place].k, results[place]
+            items = _items(bundle, found, row, k)
+            results[place] = Answer(own.user, k, source, items, own.unknown)
+    return results
+
+
+def _items(bundle: Bundle, found: TopK, row: int, k: int) -> list[Recommendation]:
+    """Return the first k items of a row."""
+    # For lists of usual length, single lookups take less time than one call of `gather`.
+    items, scores = found.items[row, :k].tolist(), found.scores[row, :k].tolist()
+    return [
+        Recommendation(bundle.items.values[item], bundle.name_of(item), score)
+        for item, score in zip(items, scores, strict=True)
+        if item >= 0
+    ]
+
+
+def _explained(
+    bundle: Bundle, query: Query, answer: Answer | MgformerError
+) -> Answer | MgformerError:
+    """Add the items that contribute most to each recommendation, if the query asks for them."""
+    if not query.explain or isinstance(answer, MgformerError) or answer.source == "popularity":
+        return answer
+    own = read_history(bundle, query.history or (), query.user).trained.tolist()
+    explained = answer.items[:MOST_EXPLAINED]
+    numbers = bundle.items.encode([item.item for item in explained])
+    weights = bundle.scorer.contributions(np.array(own, np.int32), numbers)
+    items = []
+    for item, column in zip(explained, weights.T, strict=True):
+        largest = np.argsort(-column, kind="stable")[:MOST_REASONS]
+        because = tuple(
+            Reason(bundle.items.values[own[n]], bundle.name_of(own[n]), float(column[n]))
+            for n in largest
+            if column[n] > 0
+        )
+        items.append(replace(item, because=because))
+    return replace(answer, items=[*items, *answer.items[MOST_EXPLAINED:]])

@@ -17,7 +17,7 @@ from fastapi.staticfiles import StaticFiles
 
 from mgformer.errors import MgformerError
 from mgformer.serving.engine import Engine
-from mgformer.serving.failures import FAILURES, handle_failures
+from mgformer.serving.failures import FAILURES, HANDLERS
 from mgformer.serving.limits import Gate, Limits
 from mgformer.serving.metrics import Metrics
 from mgformer.serving.routes import add_routes
@@ -90,12 +90,12 @@ def create_app(
         description="Recommendations from a trained bundle.",
         lifespan=lifespan,
         responses=FAILURES,
+        exception_handlers=HANDLERS,
         docs_url=None,
         redoc_url=None,
     )
     app.add_middleware(Gate, limits=limits, metrics=metrics, api_key=api_key)
     app.state.engine = engine
-    handle_failures(app)
     add_routes(app, engine, limits)
 
     without_key: dict[str, Any] = {"security": []}

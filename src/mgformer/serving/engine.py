@@ -10,14 +10,13 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from mgformer.errors import BundleError, MgformerError
 from mgformer.ranking.scorers import DotScorer
 from mgformer.recommend.answer import Answer
-from mgformer.recommend.answering import answer_all
+from mgformer.recommend.lists import answer_all
 from mgformer.recommend.query import Query
 from mgformer.recommend.recommender import Recommender
 from mgformer.runs.bundle import Bundle
@@ -29,8 +28,7 @@ Returned = TypeVar("Returned")
 log = logging.getLogger("mgformer.serving")
 
 
-@dataclass(frozen=True, eq=False)
-class Loaded:
+class Loaded(NamedTuple):
     """A recommender in service."""
 
     recommender: Recommender
@@ -67,10 +65,9 @@ class Engine:
         self._stamp = stamp_of(folder)
         self.loaded = self._load()
         self._compute = ThreadPoolExecutor(1, thread_name_prefix="compute")
-        self._queue: list[tuple[Query, asyncio.Future[Result]]] = []
-        self._is_working, self._running = False, 0
-        self._worker: asyncio.Task[None] | None = None
-        self._reloading = asyncio.Lock()
+        self._queue: list[tuple[Query, asyncio.Future[Answer]]] = []
+        self._worker: asyncio.Task[None] | None = None  # while the queue is being worked off
+        self._running, self._reloading = 0, asyncio.Lock()
 
     def _load(self) -> Loaded:
         stamp, checksum = stamp_of(self.folder), manifest_checksum(self.folder)
@@ -81,7 +78,13 @@ class Engine:
             if stamp_of(self.folder) == stamp:
                 raise
             return self._load()  # the bundle was replaced while it was read
-        _warm_up(recommender.bundle)
+        # Compute what all answers share, so that the first request does not wait for it.
+        users, items = recommender.bundle.users, recommender.bundle.items
+        users.prepare()
+        items.prepare()
+        first = [Query(history=item, k=1) for item in items.values[:1]]
+        first += [Query(user=user, k=1) for user in users.values[:1]]
+        answer_all(recommender.bundle, first)
         return Loaded(recommender, checksum, time.time())
 
     async def reload(self) -> bool:
@@ -106,15 +109,11 @@ class Engine:
         """Return the answer to a query. Queries that wait at the same time share a batch."""
         self._check_queue()
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[Result] = loop.create_future()
+        future: asyncio.Future[Answer] = loop.create_future()
         self._queue.append((query, future))
-        if not self._is_working:
-            self._is_working = True
+        if self._worker is None:
             self._worker = loop.create_task(self._work())
-        result = await future
-        if isinstance(result, MgformerError):
-            raise result
-        return result
+        return await future
 
     async def ask_all(self, queries: Sequence[Query]) -> list[Answer]:
         """Return the answers to all queries of one request, from the same bundle."""
@@ -139,6 +138,7 @@ class Engine:
 
     async def _work(self) -> None:
         """Answer batches until the queue is empty."""
+        results: Sequence[Answer | Exception]
         try:
             while self._queue:
                 batch = self._queue[: self.batch_limit]
@@ -146,16 +146,17 @@ class Engine:
                 try:
                     results = await self._answer([query for query, _ in batch])
                 except Exception as error:
-                    for _, future in batch:
-                        if not future.done():
-                            future.set_exception(error)
-                    continue
+                    results = [error] * len(batch)
                 for (_, future), result in zip(batch, results, strict=True):
-                    if not future.done():  # it is done if the client has gone
+                    if future.done():  # the client has gone
+                        continue
+                    if isinstance(result, Exception):
+                        future.set_exception(result)
+                    else:
                         future.set_result(result)
                 await asyncio.sleep(0)  # send these answers and read new requests first
         finally:
-            self._is_working = False
+            self._worker = None
 
     async def _answer(self, queries: Sequence[Query]) -> Sequence[Result]:
         bundle = self.bundle
@@ -185,11 +186,3 @@ class Engine:
     def close(self) -> None:
         """Finish the current computation and stop the thread."""
         self._compute.shutdown(wait=True)
-
-
-def _warm_up(bundle: Bundle) -> None:
-    """Compute what all answers share, so that the first request does not wait for it."""
-    bundle.users.prepare()
-    bundle.items.prepare()
-    by_history = [Query(history=item, k=1) for item in bundle.items.values[:1]]
-    answer_all(bundle, by_history + [Query(user=user, k=1) for user in bundle.users.values[:1]])

@@ -1,11 +1,12 @@
 """Errors as one line of JSON. The gate answers internal errors (500)."""
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
@@ -38,38 +39,41 @@ FAILURES: dict[int | str, dict[str, Any]] = {
 }
 
 
-def handle_failures(app: FastAPI) -> None:
-    """Answer errors as {"error": message}."""
+def failure(status: int, message: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
+    """Return an error as an answer."""
+    return JSONResponse({"error": message}, status, headers)
 
-    def failure(status: int, message: str, **headers: str) -> JSONResponse:
-        return JSONResponse({"error": message}, status, headers=headers)
 
-    @app.exception_handler(UnknownIdError)
-    async def unknown(request: Request, error: UnknownIdError) -> Response:
-        # The message searches for similar ids, and other requests should not wait for that.
-        return failure(404, await asyncio.to_thread(str, error))
+async def _wrong(request: Request, error: MgformerError) -> JSONResponse:
+    # The message of an unknown id searches for similar ids: other requests should not wait for it.
+    message = await asyncio.to_thread(str, error)
+    return failure(404 if isinstance(error, UnknownIdError) else 422, message)
 
-    @app.exception_handler(MgformerError)
-    async def wrong(request: Request, error: MgformerError) -> Response:
-        return failure(422, str(error))
 
-    @app.exception_handler(Overloaded)
-    async def overloaded(request: Request, error: Overloaded) -> Response:
-        return failure(503, "too many requests are waiting; try again", **{"Retry-After": "1"})
+async def _overloaded(request: Request, error: Overloaded) -> JSONResponse:
+    return failure(503, "too many requests are waiting; try again", {"Retry-After": "1"})
 
-    @app.exception_handler(RequestValidationError)
-    async def invalid(request: Request, error: RequestValidationError) -> Response:
-        first = error.errors()[0]
-        if first["type"] == "json_invalid":
-            return failure(400, UNREADABLE)
-        where = ".".join(str(part) for part in first["loc"][1:])  # without "body" or "query"
-        message = first["msg"].removeprefix("Value error, ")
-        if not where and first["type"] != "value_error":
-            message = "expected a JSON object, sent as application/json"
-        return failure(422, f"{where}: {message}" if where else message)
 
-    @app.exception_handler(HTTPException)
-    async def refused(request: Request, error: HTTPException) -> Response:
-        # Starlette raises this for a body that is not UTF-8 or is nested without end.
-        message = UNREADABLE if error.status_code == 400 else str(error.detail)
-        return failure(error.status_code, message, **dict(error.headers or {}))
+async def _invalid(request: Request, error: RequestValidationError) -> JSONResponse:
+    first = error.errors()[0]
+    if first["type"] == "json_invalid":
+        return failure(400, UNREADABLE)
+    where = ".".join(str(part) for part in first["loc"][1:])  # without "body" or "query"
+    message = first["msg"].removeprefix("Value error, ")
+    if not where and first["type"] != "value_error":
+        message = "expected a JSON object, sent as application/json"
+    return failure(422, f"{where}: {message}" if where else message)
+
+
+async def _refused(request: Request, error: HTTPException) -> JSONResponse:
+    # Starlette raises 400 for a body that is not UTF-8 or is nested without end.
+    message = UNREADABLE if error.status_code == 400 else error.detail
+    return failure(error.status_code, message, error.headers)
+
+
+HANDLERS: dict[Any, Any] = {
+    MgformerError: _wrong,
+    Overloaded: _overloaded,
+    RequestValidationError: _invalid,
+    HTTPException: _refused,
+}

@@ -17,22 +17,16 @@ class Metrics:
     """The figures of one worker."""
 
     def __init__(self) -> None:
-        self.worker = str(os.getpid())
-        own: dict[str, Any] = {"namespace": "mgformer", "registry": CollectorRegistry()}
+        self.worker, self._registry = str(os.getpid()), CollectorRegistry()
+        own: dict[str, Any] = {"namespace": "mgformer", "registry": self._registry}
         labels = ["worker", "method", "path", "status"]
         self._requests = Counter("requests", "Requests answered.", labels, **own)
-        self._seconds = Histogram(
-            "request_seconds",
-            "Time to answer a request.",
-            ["worker", "path"],
-            buckets=BUCKETS,
-            **own,
-        )
+        about, labels = "Time to answer a request.", ["worker", "path"]
+        self._seconds = Histogram("request_seconds", about, labels, buckets=BUCKETS, **own)
         self._reloads = Counter("reloads", "Reloads, by result.", ["worker", "result"], **own)
         self._waiting = Gauge("waiting", "Requests in the queue.", ["worker"], **own)
         about = "When the bundle in service was loaded."
         self._loaded = Gauge("loaded_timestamp_seconds", about, ["worker"], **own)
-        self._registry = own["registry"]
 
     def count_request(self, method: str, path: str, status: int, seconds: float) -> None:
         """Count a request. The path is that of the route, which keeps the labels few."""

@@ -17,9 +17,6 @@ from mgformer.serving.app import create_app
 from mgformer.serving.limits import Limits
 
 RUN, KEY, LIMITS = "MGFORMER_SERVE_RUN", "MGFORMER_API_KEY", "MGFORMER_SERVE_LIMITS"
-SWITCH_SECONDS = 0.001
-"""How long the computing thread may hold the interpreter while the event loop waits. The default of
-Python is five times as long, which is more than most answers take."""
 UNUSABLE = 2
 """Exit code of a worker without a usable bundle, as on the command line. Code 3 would make uvicorn
 stop all workers."""
@@ -36,14 +33,14 @@ def app(pause_seconds: float = 10.0) -> FastAPI:
     # Requests are small, and more threads would cost more time than they save.
     torch.set_num_threads(1)
     threadpool_limits(1)
-    sys.setswitchinterval(SWITCH_SECONDS)
+    # While the event loop waits, the computing thread may hold the interpreter for this long. The
+    # default of Python is five times as long, which is more than most answers take.
+    sys.setswitchinterval(0.001)
     prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
     k, body = map(int, os.environ[LIMITS].split())
-    limits = Limits(k=k, body_bytes=body)
+    limits, key = Limits(k=k, body_bytes=body), os.environ.get(KEY) or None
     try:
-        service = create_app(
-            Path(os.environ[RUN]), limits=limits, api_key=os.environ.get(KEY) or None
-        )
+        service = create_app(Path(os.environ[RUN]), limits=limits, api_key=key)
     except MgformerError as error:
         # The command has checked the bundle before the first worker, so this worker replaces one
         # that has died. uvicorn starts new ones until the bundle is usable; the others keep going.
