@@ -10,11 +10,10 @@ import pytest
 from fastapi.testclient import TestClient
 
 from mgformer.data.ids import Ids
-from mgformer.serving import routes
+from mgformer.serving import app
 from mgformer.serving.app import create_app
 from mgformer.serving.limits import Gate, Limits
-from mgformer.serving.logs import JsonLines
-from mgformer.serving.metrics import Metrics
+from mgformer.serving.monitoring import JsonLines, Metrics
 from tests.serving.running import samples
 
 
@@ -129,7 +128,7 @@ def test_an_internal_error_is_logged_and_not_shown(run: Path, monkeypatch, caplo
     def broken(*arguments):
         raise ZeroDivisionError("inner workings")
 
-    monkeypatch.setattr(routes, "find_items", broken)
+    monkeypatch.setattr(app, "find_items", broken)
     with TestClient(create_app(run, watch_seconds=None)) as client, caplog.at_level(logging.INFO):
         answered = client.get("/items", headers={"X-Request-ID": "abc"})
         assert answered.status_code == 500

@@ -27,7 +27,7 @@ def command(
 
         from mgformer.runs.bundle_files import load_bundle
         from mgformer.serving import worker
-        from mgformer.serving.logs import LOGGING
+        from mgformer.serving.monitoring import LOGGING
     except ImportError:
         raise ConfigError("serving needs an extra: pip install 'mgformer[serve]'") from None
     with working():

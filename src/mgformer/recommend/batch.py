@@ -6,9 +6,9 @@ continues with the parts that exist; a call with other users or options does not
 that were left behind by other calls are removed when the target is finished.
 """
 
+import glob
 import hashlib
 import json
-import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -79,7 +79,6 @@ def write_target(lists: pl.LazyFrame, target: Path) -> None:
     """Write lists to the target in one step, and remove all parts of this target."""
     with replacing(target) as draft:
         WRITERS[target.suffix](lists, draft)
-    parts = re.compile(rf"\.{re.escape(target.name)}\.[0-9a-f]{{{FINGERPRINT}}}\.parts")
-    for path in target.parent.iterdir():
-        if parts.fullmatch(path.name):
-            shutil.rmtree(path)
+    digits = "[0-9a-f]" * FINGERPRINT
+    for parts in target.parent.glob(f".{glob.escape(target.name)}.{digits}.parts"):
+        shutil.rmtree(parts)

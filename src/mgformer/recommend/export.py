@@ -21,12 +21,16 @@ import numpy as np
 import polars as pl
 
 from mgformer.errors import BundleError, ConfigError
-from mgformer.files import replacing, write_text
+from mgformer.files import replacing
 from mgformer.ranking.scorers import DotScorer
 from mgformer.ranking.topk import top_k
 from mgformer.runs.bundle import Bundle
 from mgformer.runs.bundle_files import check_folder
 
+Files = dict[str, Callable[[Path], object]]
+"""Names of files, and what writes them."""
+Export = tuple[Files, dict[str, float]]
+"""The files of a form, and what was measured."""
 RECALL_USERS, RECALL_K = 1_000, 20
 """How many users, and how long lists, are used to compare an index with exact search."""
 MOST_DIFFERENCE = 1e-3
@@ -45,7 +49,11 @@ def export(bundle: Bundle, form: str, folder: Path) -> dict[str, Any]:
     check_form(form)
     check_folder(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    return FORMS[form](bundle, folder)
+    files, measured = FORMS[form](bundle)
+    for name, write in files.items():
+        with replacing(folder / name) as draft:
+            write(draft)
+    return {"files": [*files], **measured}
 
 
 def _vectors(bundle: Bundle) -> DotScorer:
@@ -58,30 +66,32 @@ def _vectors(bundle: Bundle) -> DotScorer:
     return scorer
 
 
-def _to_parquet(bundle: Bundle, folder: Path) -> dict[str, Any]:
-    scorer = _vectors(bundle)
+def _to_parquet(bundle: Bundle) -> Export:
+    scorer, files = _vectors(bundle), Files()
     sides = {"user": (bundle.users, scorer.users), "item": (bundle.items, scorer.items)}
     for side, (ids, vectors) in sides.items():
         array = pl.Series(vectors.numpy(), dtype=pl.Array(pl.Float32, vectors.shape[1]))
         table = pl.DataFrame({"id": ids.values, "vector": array})
         if side == "item" and bundle.item_names is not None:
             table = table.with_columns(bundle.item_names.rename("name"))
-        with replacing(folder / f"{side}_vectors.parquet") as draft:
-            table.write_parquet(draft)
-    return {"files": ["user_vectors.parquet", "item_vectors.parquet"]}
+        files[f"{side}_vectors.parquet"] = table.write_parquet
+    return files, {}
 
 
-def _to_npz(bundle: Bundle, folder: Path) -> dict[str, Any]:
+def _to_npz(bundle: Bundle) -> Export:
     scorer = _vectors(bundle)
     # Ids are integers or text of fixed width; reading objects would need pickle.
     user_ids, item_ids = (np.array(ids.values.to_list()) for ids in (bundle.users, bundle.items))
     users, items = scorer.users.numpy(), scorer.items.numpy()
-    with replacing(folder / "vectors.npz") as draft, draft.open("wb") as file:
-        np.savez(file, users=users, items=items, user_ids=user_ids, item_ids=item_ids)
-    return {"files": ["vectors.npz"]}
+
+    def write(draft: Path) -> None:
+        with draft.open("wb") as file:
+            np.savez(file, users=users, items=items, user_ids=user_ids, item_ids=item_ids)
+
+    return {"vectors.npz": write}, {}
 
 
-def _to_faiss(bundle: Bundle, folder: Path) -> dict[str, Any]:
+def _to_faiss(bundle: Bundle) -> Export:
     try:
         import faiss
     except ImportError:
@@ -96,16 +106,13 @@ def _to_faiss(bundle: Bundle, folder: Path) -> dict[str, Any]:
     exact = top_k(scorer, users, k).items
     _, found = index.search(np.ascontiguousarray(scorer.users[users].numpy()), k)
     hits = [len(np.intersect1d(one, other)) for one, other in zip(exact, found, strict=True)]
-    recall = float(np.mean(hits)) / k
-    with replacing(folder / "items.faiss") as draft:
-        faiss.write_index(index, str(draft))
-    _write_ids(bundle, folder)
-    files = ["items.faiss", "item_ids.parquet"]
-    return {"files": files, f"recall@{k}": recall, "compared_users": len(users)}
+    measured = {f"recall@{k}": float(np.mean(hits)) / k, "compared_users": len(users)}
+    files = {"items.faiss": lambda draft: faiss.write_index(index, str(draft))}
+    return files | _item_ids(bundle), measured
 
 
-def to_onnx(bundle: Bundle, folder: Path, rounds: int = 40) -> dict[str, Any]:
-    """Write the fold-in of new users, solved by `rounds` steps of conjugate gradients."""
+def to_onnx(bundle: Bundle, rounds: int = 40) -> Export:
+    """Export the fold-in of new users, solved by `rounds` steps of conjugate gradients."""
     try:
         import onnx
         import onnxruntime  # type: ignore[import-untyped]
@@ -128,11 +135,8 @@ def to_onnx(bundle: Bundle, folder: Path, rounds: int = 40) -> dict[str, Any]:
             f"fold_in.onnx: its vectors differ from those of the library by {share:.2g} (relative),"
             f" expected at most {MOST_DIFFERENCE:g}; nothing was written; use --format parquet"
         )
-    with replacing(folder / "fold_in.onnx") as draft:
-        draft.write_bytes(data)
-    _write_ids(bundle, folder)
-    files = ["fold_in.onnx", "item_ids.parquet"]
-    return {"files": files, "largest_difference": float(differences.max())}
+    files: Files = {"fold_in.onnx": lambda draft: draft.write_bytes(data)}
+    return files | _item_ids(bundle), {"largest_difference": float(differences.max())}
 
 
 def fold_in_graph(scorer: DotScorer, rounds: int) -> Any:
@@ -199,11 +203,6 @@ def fold_in_graph(scorer: DotScorer, rounds: int) -> Any:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
 
 
-def _to_card(bundle: Bundle, folder: Path) -> dict[str, Any]:
-    write_text(folder / "MODEL_CARD.md", model_card(bundle))
-    return {"files": ["MODEL_CARD.md"]}
-
-
 def model_card(bundle: Bundle) -> str:
     """Return a description of the recommender for its users, in Markdown."""
     record = bundle.record
@@ -227,7 +226,8 @@ def model_card(bundle: Bundle) -> str:
         "epochs": record.epochs or None,  # 0 if the model is not trained step by step
         "library, commit": f"{record.library}, {record.commit}",
     }
-    return CARD.format(
+    template = Path(__file__).with_name("model_card.md").read_text(encoding="utf-8")
+    return template.format(
         title=f"{record.model} on {record.dataset}",
         facts="\n".join(f"- {name}: {value}" for name, value in facts.items() if value is not None),
         table="\n".join(f"| {' | '.join(cells)} |" for cells in table),
@@ -235,33 +235,18 @@ def model_card(bundle: Bundle) -> str:
     )
 
 
-CARD = """\
-# {title}
-
-{facts}
-
-{table}
-
-The model knows who interacted with what, and nothing else about people or items. It recommends to
-new users by their items. It cannot recommend items that were not in the training set. It favors
-items that are popular among similar users: check the coverage before you rely on it.
-
-## Config
-
-```json
-{config}
-```
-"""
+def _to_card(bundle: Bundle) -> Export:
+    card = model_card(bundle)
+    return {"MODEL_CARD.md": lambda draft: draft.write_text(card, encoding="utf-8")}, {}
 
 
-def _write_ids(bundle: Bundle, folder: Path) -> None:
-    """Write the id of each item number."""
+def _item_ids(bundle: Bundle) -> Files:
+    """Return a file with the id of each item number."""
     table = pl.DataFrame({"number": np.arange(len(bundle.items)), "id": bundle.items.values})
-    with replacing(folder / "item_ids.parquet") as draft:
-        table.write_parquet(draft)
+    return {"item_ids.parquet": table.write_parquet}
 
 
-FORMS: dict[str, Callable[[Bundle, Path], dict[str, Any]]] = {
+FORMS: dict[str, Callable[[Bundle], Export]] = {
     "parquet": _to_parquet,
     "npz": _to_npz,
     "faiss": _to_faiss,

@@ -1,4 +1,4 @@
-"""The HTTP service: loads a bundle, follows its folder, reports its state, and serves the page.
+"""The HTTP service: loads a bundle, follows its folder, answers requests, and serves the page.
 
 `mgformer serve` runs it. Any other ASGI server can: `create_app(Path("runs/mine"))`.
 """
@@ -9,23 +9,32 @@ import logging
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import fastapi
+import numpy as np
+import polars as pl
 from fastapi import FastAPI
-from fastapi.responses import FileResponse, PlainTextResponse
+from fastapi.responses import FileResponse, PlainTextResponse, Response
 from fastapi.staticfiles import StaticFiles
 
 from mgformer.errors import MgformerError
+from mgformer.recommend.answer import Answer, TextId
+from mgformer.recommend.lists import items_of, numbers_of, with_names
+from mgformer.recommend.query import Query
+from mgformer.runs.bundle import Bundle
+from mgformer.serving import schemas
 from mgformer.serving.engine import Engine
 from mgformer.serving.failures import FAILURES, HANDLERS
 from mgformer.serving.limits import Gate, Limits
-from mgformer.serving.metrics import Metrics
-from mgformer.serving.routes import add_routes
-from mgformer.serving.schemas import Reloaded
+from mgformer.serving.monitoring import Metrics
 from mgformer.version import __version__
 
+JSON = "application/json"
 PAGE = Path(__file__).parent / "page"
 DEFAULT_LIMITS = Limits()
+SearchText = Annotated[str, fastapi.Query(max_length=200)]
+SearchLimit = Annotated[int, fastapi.Query(ge=1, le=200)]
 
 log = logging.getLogger("mgformer.serving")
 
@@ -39,11 +48,8 @@ def create_app(
 ) -> FastAPI:
     """Return the service for the bundle in a folder.
 
-    Args:
-        folder: A trained recommender.
-        limits: Limits of a request.
-        api_key: If given, every request except health checks needs it in the header X-API-Key.
-        watch_seconds: How often to look for a new bundle in the folder; None to never look.
+    If an API key is given, every request except health checks needs it in the header X-API-Key.
+    A new bundle in the folder is looked for every `watch_seconds`, or never if this is None.
     """
     metrics, engine = Metrics(), Engine(folder)
 
@@ -96,7 +102,7 @@ def create_app(
     )
     app.add_middleware(Gate, limits=limits, metrics=metrics, api_key=api_key)
     app.state.engine = engine
-    add_routes(app, engine, limits)
+    _add_answers(app, engine, limits)
 
     without_key: dict[str, Any] = {"security": []}
 
@@ -116,9 +122,9 @@ def create_app(
         return PlainTextResponse(metrics.text(engine.waiting, engine.loaded.since))
 
     @app.post("/admin/reload")
-    async def admin_reload() -> Reloaded:
+    async def admin_reload() -> schemas.Reloaded:
         """Load the bundle that is in the folder now; running requests finish on the old one."""
-        return Reloaded(changed=await reload(), bundle=engine.loaded.checksum)
+        return schemas.Reloaded(changed=await reload(), bundle=engine.loaded.checksum)
 
     @app.get("/", include_in_schema=False)
     async def page() -> FileResponse:
@@ -131,3 +137,87 @@ def create_app(
         document["components"]["securitySchemes"] = {"key": scheme}
         document["security"] = [{"key": []}]
     return app
+
+
+def _add_answers(app: FastAPI, engine: Engine, limits: Limits) -> None:
+    """Add the routes that answer questions about users and items."""
+    a_user, an_item = (
+        ids.values[0] if len(ids) else "" for ids in (engine.bundle.users, engine.bundle.items)
+    )
+    bodies = schemas.request_bodies(limits, a_user, an_item)
+
+    # The first two encode their answers themselves: FastAPI would need more time to validate and
+    # convert a list than the engine needs to make it.
+
+    @app.post("/recommend", response_model=Answer)
+    async def recommend(body: bodies.recommend) -> Response:  # type: ignore[name-defined]
+        """Recommend items to a user of the training data, or to a new user with a history."""
+        answer = await engine.ask(Query(**dict(body)))
+        return Response(schemas.ANSWER.dump_json(answer), media_type=JSON)
+
+    @app.post("/recommend/batch", response_model=list[Answer])
+    async def recommend_batch(body: bodies.batch) -> Response:  # type: ignore[name-defined]
+        """Recommend items to many users of the training data."""
+        options = {**dict(body), "exclude": tuple(body.exclude)}
+        users = options.pop("users")
+        answers = await engine.ask_all([Query(user=user, **options) for user in users])
+        content = await asyncio.to_thread(schemas.answers_as_json, answers)
+        return Response(content, media_type=JSON)
+
+    @app.post("/similar", response_model=list[schemas.SimilarItem] | list[schemas.SimilarUser])
+    async def similar(body: bodies.similar) -> Any:  # type: ignore[name-defined]
+        """Return the items most similar to an item, or the users most similar to a user."""
+        recommender = engine.loaded.recommender
+        if body.item is not None:
+            found = await engine.run(recommender.similar_items, body.item, body.k)
+        else:
+            found = await engine.run(recommender.similar_users, body.user, body.k)
+        return found.to_dicts()
+
+    @app.get("/items", response_model=list[schemas.Item])
+    async def items(q: SearchText = "", limit: SearchLimit = 20) -> Any:
+        """Find items by a part of their name or id; without `q`, return the most popular."""
+        return (await engine.run(find_items, engine.bundle, q, limit)).to_dicts()
+
+    @app.get("/users", response_model=list[TextId])
+    async def users(q: SearchText = "", limit: SearchLimit = 20) -> Any:
+        """Find users by a part of their id."""
+        every = engine.bundle.users.values.to_frame("user")
+        return (await engine.run(_containing, every, q, limit))["user"].to_list()
+
+    @app.get("/users/{user_id:path}", response_model=schemas.Owned)
+    async def user(
+        user_id: Annotated[str, fastapi.Path(max_length=schemas.ID_LENGTH, examples=[str(a_user)])],
+        limit: Annotated[int, fastapi.Query(ge=1, le=1_000)] = 100,
+    ) -> Any:
+        """Return how many items a user has, and the first of them."""
+        bundle = engine.bundle
+        (number,) = numbers_of("user", bundle.users, user_id)
+        own = items_of(bundle, number)
+        items = with_names(bundle, own[:limit]).to_dicts()
+        return {"user": bundle.users.values[int(number)], "total": len(own), "items": items}
+
+    @app.get("/model")
+    async def model() -> dict[str, Any]:
+        """Describe the model in service: data, protocol, figures, config."""
+        bundle = engine.bundle
+        record = bundle.record.to_mapping()
+        del record["groups"]
+        sizes = {"num_users": len(bundle.users), "num_items": len(bundle.items)}
+        return {**record, **sizes, "bundle": engine.loaded.checksum}
+
+
+def find_items(bundle: Bundle, text: str, limit: int) -> pl.DataFrame:
+    """Return the items whose id or name contains a text, by popularity: item, name (if any)."""
+    by_popularity = np.argsort(-bundle.item_degrees, kind="stable")
+    return _containing(with_names(bundle, by_popularity), text, limit)
+
+
+def _containing(table: pl.DataFrame, text: str, limit: int) -> pl.DataFrame:
+    """Return the rows that contain a text; rows with exactly this id, the first column, lead."""
+    if text:
+        lower = pl.all().cast(pl.String).str.to_lowercase()
+        table = table.filter(pl.any_horizontal(lower.str.contains(text.lower(), literal=True)))
+        is_exact = pl.first().cast(pl.String) == text
+        table = table.sort(is_exact, descending=True, maintain_order=True)
+    return table.head(limit)

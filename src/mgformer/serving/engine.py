@@ -13,6 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
+from starlette.exceptions import HTTPException
+
 from mgformer.errors import BundleError, MgformerError
 from mgformer.ranking.scorers import DotScorer
 from mgformer.recommend.answer import Answer
@@ -22,7 +24,6 @@ from mgformer.recommend.recommender import Recommender
 from mgformer.runs.bundle import Bundle
 from mgformer.runs.bundle_files import manifest_checksum, stamp_of
 
-Result = Answer | MgformerError
 Returned = TypeVar("Returned")
 
 log = logging.getLogger("mgformer.serving")
@@ -37,19 +38,19 @@ class Loaded(NamedTuple):
     since: float
 
 
-class Overloaded(Exception):
+class Overloaded(HTTPException):
     """The queue of waiting requests is full."""
+
+    def __init__(self) -> None:
+        super().__init__(503, "too many requests are waiting; try again", {"Retry-After": "1"})
 
 
 class Engine:
-    """Answers queries from the bundle in a folder.
+    """Answers queries from the bundle in a folder, up to `batch_limit` of them together.
 
-    Args:
-        folder: A trained recommender.
-        batch_limit: Number of queries that are answered together.
-        queue_limit: Number of requests that may wait; further ones are refused.
-        quick_products: Batches with at most this many multiplications are answered on the event
-            loop. The default takes two or three milliseconds.
+    At most `queue_limit` requests may wait; further ones are refused. Batches with at most
+    `quick_products` multiplications are answered on the event loop. The default takes two or three
+    milliseconds.
     """
 
     def __init__(
@@ -82,9 +83,9 @@ class Engine:
         users, items = recommender.bundle.users, recommender.bundle.items
         users.prepare()
         items.prepare()
-        first = [Query(history=item, k=1) for item in items.values[:1]]
-        first += [Query(user=user, k=1) for user in users.values[:1]]
-        answer_all(recommender.bundle, first)
+        by_history = [Query(history=item, k=1) for item in items.values[:1]]
+        by_user = [Query(user=user, k=1) for user in users.values[:1]]
+        answer_all(recommender.bundle, by_history + by_user)
         return Loaded(recommender, checksum, time.time())
 
     async def reload(self) -> bool:
@@ -158,7 +159,7 @@ class Engine:
         finally:
             self._worker = None
 
-    async def _answer(self, queries: Sequence[Query]) -> Sequence[Result]:
+    async def _answer(self, queries: Sequence[Query]) -> Sequence[Answer | MgformerError]:
         bundle = self.bundle
         if (
             isinstance(bundle.scorer, DotScorer)

@@ -11,7 +11,6 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from mgformer.errors import MgformerError, UnknownIdError
-from mgformer.serving.engine import Overloaded
 
 UNREADABLE = "the body is not valid JSON, or is nested too deeply"
 
@@ -50,10 +49,6 @@ async def _wrong(request: Request, error: MgformerError) -> JSONResponse:
     return failure(404 if isinstance(error, UnknownIdError) else 422, message)
 
 
-async def _overloaded(request: Request, error: Overloaded) -> JSONResponse:
-    return failure(503, "too many requests are waiting; try again", {"Retry-After": "1"})
-
-
 async def _invalid(request: Request, error: RequestValidationError) -> JSONResponse:
     first = error.errors()[0]
     if first["type"] == "json_invalid":
@@ -73,7 +68,6 @@ async def _refused(request: Request, error: HTTPException) -> JSONResponse:
 
 HANDLERS: dict[Any, Any] = {
     MgformerError: _wrong,
-    Overloaded: _overloaded,
     RequestValidationError: _invalid,
     HTTPException: _refused,
 }

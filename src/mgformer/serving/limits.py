@@ -17,7 +17,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mgformer.serving.failures import failure
-from mgformer.serving.metrics import Metrics
+from mgformer.serving.monitoring import Metrics
 
 log = logging.getLogger("mgformer.serving")
 CLOSE = {"Connection": "close"}

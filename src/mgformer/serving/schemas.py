@@ -8,21 +8,13 @@ from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Annotated, Any
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    StrictInt,
-    StrictStr,
-    TypeAdapter,
-    model_validator,
-)
+import pydantic
+from pydantic import BaseModel, ConfigDict, Field
 
 from mgformer.recommend.answer import Answer, TextId
 from mgformer.serving.limits import Limits
 
-ANSWER = TypeAdapter(Answer)
+ANSWER = pydantic.TypeAdapter(Answer)
 ID_LENGTH = 512
 
 
@@ -31,8 +23,8 @@ def _to_int(value: object) -> object:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-Int = Annotated[StrictInt, BeforeValidator(_to_int)]
-Id = Annotated[StrictStr, Field(max_length=ID_LENGTH)] | Int
+Int = Annotated[pydantic.StrictInt, pydantic.BeforeValidator(_to_int)]
+Id = Annotated[pydantic.StrictStr, Field(max_length=ID_LENGTH)] | Int
 
 
 class Body(BaseModel):
@@ -75,7 +67,7 @@ def request_bodies(limits: Limits, a_user: Any, an_item: Any) -> SimpleNamespace
         exclude: list[Id] = Field([], max_length=limits.candidates)
         """Items that are recommended to none of the users."""
 
-        @model_validator(mode="after")
+        @pydantic.model_validator(mode="after")
         def _is_small_enough(self) -> "Batch":
             if len(self.users) * self.k > limits.batch_items:
                 raise ValueError(
@@ -93,7 +85,7 @@ def request_bodies(limits: Limits, a_user: Any, an_item: Any) -> SimpleNamespace
         user: Id | None = None
         k: Int = k_field
 
-        @model_validator(mode="after")
+        @pydantic.model_validator(mode="after")
         def _names_one(self) -> "Similar":
             if (self.item is None) == (self.user is None):
                 raise ValueError("give either item or user")

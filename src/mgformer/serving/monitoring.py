@@ -1,9 +1,11 @@
-"""Counters and latencies of the service for Prometheus.
+"""Counters and latencies for Prometheus, and the log: one JSON object per line.
 
 Each worker counts its own requests and labels them with its process id. With several workers, one
 of them answers each scrape, and the label keeps their counters apart.
 """
 
+import json
+import logging
 import os
 from typing import Any
 
@@ -42,3 +44,31 @@ class Metrics:
         self._waiting.labels(self.worker).set(waiting)
         self._loaded.labels(self.worker).set(loaded_at)
         return generate_latest(self._registry)
+
+
+class JsonLines(logging.Formatter):
+    """Formats a log record as one line of JSON."""
+
+    FIELDS = ("request_id", "method", "path", "status", "milliseconds", "bundle")
+
+    def format(self, record: logging.LogRecord) -> str:
+        entry: dict[str, Any] = {
+            "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S%z"),
+            "level": record.levelname.lower(),
+            "message": record.getMessage(),
+        }
+        entry |= {name: getattr(record, name) for name in self.FIELDS if hasattr(record, name)}
+        if record.exc_info:
+            entry["error"] = self.formatException(record.exc_info)
+        return json.dumps(entry, ensure_ascii=False)
+
+
+LOGGING: dict[str, Any] = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"lines": {"()": "mgformer.serving.monitoring.JsonLines"}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "lines"}},
+    "root": {"handlers": ["stderr"], "level": "WARNING"},
+    "loggers": {"mgformer.serving": {"level": "INFO"}},
+}
+"""For `logging.config.dictConfig` in every process of the service and of its server."""
