@@ -48,8 +48,7 @@ def rank_users(
     bundle: Bundle, users: NDArray[np.int32], options: ListOptions
 ) -> tuple[TopK, list[Source]]:
     """Return the best items of users, and where the scores of each come from."""
-    seen = bundle.known if options.exclude_seen else None
-    found = top_k(bundle.scorer, users, options.k, seen=seen, **_choice(bundle, options))
+    found = top_k(bundle.scorer, users, options.k, **_choice(bundle, options, bundle.known))
     sources: list[Source] = ["model"] * len(users)
     cold = np.flatnonzero(bundle.train.indptr[users + 1] == bundle.train.indptr[users])
     if len(cold):
@@ -75,7 +74,7 @@ def _rank_rows(
     bundle: Bundle, trained: sp.csr_array, owned: sp.csr_array, options: ListOptions
 ) -> tuple[TopK, list[Source]]:
     """Rank for users by the [n, I] items they are scored by, and the [n, I] items they have."""
-    choice = {**_choice(bundle, options), "seen": owned if options.exclude_seen else None}
+    choice = _choice(bundle, options, owned)
     rows, is_known = np.arange(trained.shape[0]), np.diff(trained.indptr) > 0
     found = top_k(bundle.scorer.fold_in(trained), rows, options.k, **choice)
     if not is_known.all():
@@ -86,13 +85,14 @@ def _rank_rows(
     return found, ["history" if known else "popularity" for known in is_known]
 
 
-def _choice(bundle: Bundle, options: ListOptions) -> dict[str, Any]:
-    """Return the candidates and the excluded items by number, as `top_k` takes them."""
+def _choice(bundle: Bundle, options: ListOptions, owned: sp.csr_array) -> dict[str, Any]:
+    """Return candidates, excluded items and items that users have, as `top_k` takes them."""
     candidates = None
     if options.candidates is not None:
         candidates = numbers_of("item", bundle.items, options.candidates)
     exclude = bundle.items.encode(as_ids(options.exclude)) if options.exclude else np.zeros(0)
-    return {"candidates": candidates, "exclude": exclude[exclude >= 0]}
+    seen = owned if options.exclude_seen else None
+    return {"candidates": candidates, "exclude": exclude[exclude >= 0], "seen": seen}
 
 
 def read_history(bundle: Bundle, history: SomeIds, user: ExternalId | None = None) -> History:
