@@ -9,6 +9,7 @@ steps of each.
 """
 
 import argparse
+from itertools import chain, count
 from statistics import median
 
 import numpy as np
@@ -18,9 +19,9 @@ from torch.nn import functional
 
 from benchmarks.measure import report
 from mgformer.data.dataset import open_dataset
-from mgformer.data.sampling import UnseenItems, num_batches
+from mgformer.data.sampling import UnseenItems, num_batches, shuffled_batches
 from mgformer.data.splits import split_dataset
-from mgformer.experiments.timing import endless, interleaved, median_ratio, stepper
+from mgformer.experiments.timing import interleaved, median_ratio, stepper
 from mgformer.graph.bipartite import Graph
 from mgformer.runs.config import build_config
 from mgformer.training.memory import keep_freed_memory
@@ -76,10 +77,8 @@ def main() -> None:
     ours = {"model": model, "train": {"batch_size": BATCH, "lr": LR}}
     public = PublicLightGCN(graph)
     their_optimizer = torch.optim.Adam(public.parameters(), lr=LR)
-    their_batches, unseen = (
-        endless(pairs, BATCH, np.random.default_rng(0)),
-        UnseenItems(graph.interactions),
-    )
+    rng, unseen = np.random.default_rng(0), UnseenItems(graph.interactions)
+    their_batches = chain.from_iterable(shuffled_batches(pairs, BATCH, rng) for _ in count())
 
     def their_steps() -> None:
         for _ in range(options.steps):

@@ -24,7 +24,6 @@ from mgformer.data.interactions import Interactions
 from mgformer.data.sampling import num_batches
 from mgformer.experiments import paper_rows
 from mgformer.experiments.timing import interleaved, median_ratio, stepper
-from mgformer.experiments.variants import ALL_KEYS, AS_IT_IS
 from mgformer.ranking.metrics import SELECTION_METRIC
 from mgformer.runs.config import build_config, read_config, with_settings
 from mgformer.runs.folder import Run
@@ -34,6 +33,7 @@ from mgformer.training.memory import keep_freed_memory, use_large_pages
 OURS, THEIRS = "MGFormer", "DirectAU-LightGCN"
 KERNELS = "MGFormer, kernel attention to all"
 SIZES = (10_000, 100_000, 1_000_000)
+ALL_KEYS = ["model.attention=kernel", "model.mask=sine", "model.centered=true"]
 WIDER = ("256 neighbours", "attention over landmarks")
 """Forms that attend to more nodes than the preset, at a higher cost."""
 
@@ -152,10 +152,12 @@ def epochs_to_best(pairs: list[tuple[Run, Run]]) -> dict[str, tuple[float, float
 
 def quality_of(folder: Path) -> dict[str, float]:
     """Return the validation NDCG@20 of the preset divided by that of wider forms."""
-    found = paper_rows.find_all(paper_rows.table3_rows(folder.name, (AS_IT_IS, *WIDER)), folder)
+    found = paper_rows.find_all(
+        paper_rows.table3_rows(folder.name, (paper_rows.AS_IT_IS, *WIDER)), folder
+    )
     ratios = {}
     for name in WIDER:
-        pairs = of_same_seeds(found.get(AS_IT_IS, []), found.get(name, []))
+        pairs = of_same_seeds(found.get(paper_rows.AS_IT_IS, []), found.get(name, []))
         if pairs:
             mine, other = (
                 fmean(run.record.valid[SELECTION_METRIC] for run in side)

@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from mgformer.experiments import paper, paper_rows
+from mgformer.experiments import paper_rows
 from mgformer.experiments.chart import bar_chart
-from mgformer.experiments.paper_rows import REFERENCE, Row
+from mgformer.experiments.paper_rows import REFERENCE, Figures, Row
 from mgformer.experiments.reproduce import provenance
 from mgformer.experiments.summary import Summary
 from mgformer.experiments.tables import (
@@ -105,7 +105,7 @@ def presets() -> str:
         if row is None:
             missing.append(f"{dataset}/{name}")
             continue
-        theirs = paper.published(dataset, name, split)
+        theirs = published(dataset, name, split)
         stated = published_text(theirs) + (f" ({theirs.source})" if theirs else "")
         lines.append(
             [
@@ -121,6 +121,18 @@ def presets() -> str:
         "preset", "Recall@20", "NDCG@20", "published", "ratio", "validation NDCG@20", "split",
     ]  # fmt: skip
     return f"{Table(columns, lines).markdown()}\nNot measured yet: {', '.join(missing)}.\n"
+
+
+def published(dataset: str, preset: str, split: str) -> Figures | None:
+    """Return what is published for a preset on this kind of split; None if nothing is.
+
+    `NAME-paper` and `NAME` are one model with different options, and share the figures.
+    """
+    name = preset.removesuffix("-paper")
+    if split == "ratio":
+        return paper_rows.published("table2", dataset).get(name)
+    known = paper_rows.published("lightgcn_split", dataset) if split == "given" else {}
+    return known.get(preset) or known.get(f"{name}-paper")
 
 
 def folding() -> str:

@@ -10,12 +10,12 @@ the preset has now. Tests between rows are computed from the figures per user an
 import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from mgformer.errors import MgformerError
 from mgformer.experiments import paper_rows
+from mgformer.experiments.tables import row_tests
 from mgformer.ranking.metrics import SELECTION_METRIC
-from mgformer.runs.config import build_config
+from mgformer.runs.config import RunConfig, build_config
 from mgformer.runs.folder import Run, check_config, runs_below
 from tools.store import RESULTS, PairedResult, file_name, read_tests, run_result, write_json
 
@@ -41,12 +41,12 @@ def collect(folder: Path, results: Path) -> list[str]:
         record = run.record
         name = run.folder.parent.name if run.folder.name.startswith("seed-") else record.model
         split = record.config["split"]["kind"]
-        raw = known_run(record.dataset, name, split)
-        if raw is None:
+        config = known_run(record.dataset, name, split)
+        if config is None:
             lines.append(f"skipped {run.folder}: {name} is neither a preset nor a row of a table")
             continue
         try:
-            wanted = build_config({**raw, "seed": record.seed}, name)
+            wanted = config.model_copy(update={"seed": record.seed})
             check_config(run.folder, record.config, wanted)
         except MgformerError as error:
             lines.append(f"skipped {error}")
@@ -61,14 +61,14 @@ def collect(folder: Path, results: Path) -> list[str]:
     return lines
 
 
-def known_run(dataset: str, name: str, split: str) -> Mapping[str, Any] | None:
+def known_run(dataset: str, name: str, split: str) -> RunConfig | None:
     """Return the run that a preset or a row of a table describes; None if there is none."""
     raw = paper_rows.preset(dataset, name)
     if raw is not None and raw.get("split", {}).get("kind", "ratio") == split:
-        return raw
+        return build_config(raw, name)
     rows = [*paper_rows.table2_rows(dataset), *paper_rows.table3_rows(dataset)]
     rows = rows if split == paper_rows.PAPER_SPLIT["kind"] else []
-    return next((row.raw for row in rows if row.folder == name), None)
+    return next((row.config for row in rows if row.folder == name), None)
 
 
 def update_tests(dataset: str, runs: Mapping[str, Sequence[Run]], results: Path) -> None:
@@ -82,7 +82,7 @@ def update_tests(dataset: str, runs: Mapping[str, Sequence[Run]], results: Path)
                 name: [run for run in runs.get(place, ()) if run.record.seed < most]
                 for name, place in folders.items()
             }
-            for name, tests in paper_rows.tests_of(rows, own).items():
+            for name, tests in row_tests(own, against).items():
                 sides = own[name], own[against[name]]
                 seeds = [{run.record.seed for run in side} for side in sides]
                 commits = {run.record.commit or run.record.library for s in sides for run in s}

@@ -14,7 +14,7 @@ from scipy import stats
 from mgformer.errors import ConfigError
 from mgformer.experiments.compare import Comparison, compare, contestants
 from mgformer.experiments.tables import comparison_table, explanation
-from mgformer.experiments.trials import load_tuning
+from mgformer.experiments.tune import load_tuning
 from mgformer.runs.config import build_config, to_toml
 from mgformer.runs.train import train
 from tests.command import assert_one_line, mgformer, succeed

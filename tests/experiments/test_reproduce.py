@@ -5,16 +5,14 @@ import polars as pl
 import pytest
 
 from mgformer.errors import ConfigError, DataError
-from mgformer.experiments import paper, paper_rows
+from mgformer.experiments import paper_rows
 from mgformer.experiments.chart import bar_chart
-from mgformer.experiments.paper_rows import preset
+from mgformer.experiments.paper_rows import AS_IT_IS, VARIANTS, preset
 from mgformer.experiments.reproduce import provenance
 from mgformer.experiments.summary import summarize
-from mgformer.experiments.tables import group_table, quality_table
-from mgformer.experiments.variants import AS_IT_IS, KERNEL, VARIANTS
+from mgformer.experiments.tables import group_table, quality_table, row_tests
 from mgformer.files import folder_name
 from mgformer.ranking.significance import paired_test
-from mgformer.runs.config import build_config
 from tests.command import mgformer
 
 
@@ -22,7 +20,7 @@ from tests.command import mgformer
 def test_every_row_is_a_run_with_the_paper_split(dataset):
     rows = [*paper_rows.table2_rows(dataset), *paper_rows.table3_rows(dataset)]
     for row in rows:
-        config = build_config({**row.raw, "seed": 3}, row.name)
+        config = row.config
         assert config.dataset == dataset
         assert (config.split.kind, config.split.valid, config.split.test) == ("ratio", 0.1, 0.1)
         assert not config.split.refit
@@ -32,11 +30,14 @@ def test_every_row_is_a_run_with_the_paper_split(dataset):
 
 
 def test_the_paper_has_a_row_for_each_of_its_figures():
-    for dataset, stated in paper.TABLE2.items():
+    for dataset in paper_rows.STATED["table2"]:
+        stated = paper_rows.published("table2", dataset)
         rows = {row.name: row for row in paper_rows.table2_rows(dataset)}
         assert {name: rows[name].paper for name in stated} == stated
     rows = {row.name: row for row in paper_rows.table3_rows("amazon-beauty")}
-    assert {name: rows[name].paper for name in paper.TABLE3} == paper.TABLE3
+    stated = paper_rows.published("table3", "amazon-beauty")
+    assert stated
+    assert {name: rows[name].paper for name in stated} == stated
     assert all(row.paper is None for row in paper_rows.table3_rows("gowalla"))
 
 
@@ -66,12 +67,13 @@ def test_options_are_those_of_a_preset_with_the_paper_split():
 
 def test_variants_change_something_and_differ():
     made = {
-        name: build_config(row.raw).to_mapping()
+        name: row.config.to_mapping()
         for name, row in zip(VARIANTS, paper_rows.table3_rows("amazon-beauty"), strict=True)
     }
     assert len({json.dumps(config, sort_keys=True) for config in made.values()}) == len(made)
     assert made["kernel attention"]["model"]["key_sample"] == 1024
-    assert VARIANTS["kernel attention"] == KERNEL
+    kernel = VARIANTS["kernel attention"]
+    assert VARIANTS["no degree mask"] == [*kernel, "model.mask=none"]
 
 
 def test_variants_are_tested_against_what_they_start_from(reproduced):
@@ -115,16 +117,15 @@ def test_runs_are_shared_and_not_repeated(reproduced):
 
 def test_the_table_shows_means_ratios_and_p_values(reproduced):
     rows, runs, _ = reproduced
+    stated = paper_rows.Figures(0.5, 0.25)
     rows = [
-        row._replace(
-            paper=paper.Figures(0.5, 0.25) if row.name == "puresvd" else None, against="puresvd"
-        )
+        row._replace(paper=stated if row.name == "puresvd" else None, against="puresvd")
         for row in rows
     ]
-    tests = paper_rows.tests_of(rows, runs)
+    against = {row.name: row.against for row in rows}
+    tests = row_tests(runs, against)
     p_values = {name: found["ndcg@20"].p_value for name, found in tests.items()}
-    stated = {row.name: row.paper for row in rows}
-    table = quality_table(summaries(runs), stated, p_values)
+    table = quality_table(summaries(runs), {row.name: row.paper for row in rows}, p_values)
     cells = {row[0]: dict(zip(table.columns, row, strict=True)) for row in table.rows}
     own = [run.record.test for run in runs["puresvd"]]
     recall, ndcg = (sum(r[f"{m}@20"] for r in own) / 2 for m in ("recall", "ndcg"))
@@ -133,7 +134,7 @@ def test_the_table_shows_means_ratios_and_p_values(reproduced):
     assert cells["puresvd"]["p (NDCG@20)"] == "–"
     assert cells["popularity"]["ratio"] == "–"
     assert cells["popularity"]["seeds"] == "0, 1"
-    one = paper_rows.tests_of(rows, {**runs, "popularity": runs["popularity"][:1]})
+    one = row_tests({**runs, "popularity": runs["popularity"][:1]}, against)
     values = [runs[name][0].per_user["ndcg@20"].to_numpy() for name in ("popularity", "puresvd")]
     assert one["popularity"]["ndcg@20"] == paired_test(*values)
 

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from mgformer.errors import ConfigError
-from mgformer.experiments.search import FIRST_JUDGED, NEVER_PRUNED, propose, search_space
-from mgformer.experiments.trials import Trial
+from mgformer.experiments.search import FIRST_JUDGED, NEVER_PRUNED, Trial, propose, search_space
 from mgformer.models.space import Choice, Float, Int
 from mgformer.runs.config import build_config
 

@@ -15,8 +15,7 @@ import pytest
 from mgformer.data.dataset import Dataset
 from mgformer.data.splits import Split
 from mgformer.errors import BundleError, ConfigError, DataError
-from mgformer.experiments.trials import load_tuning
-from mgformer.experiments.tune import BEST, tune
+from mgformer.experiments.tune import BEST, load_tuning, tune
 from mgformer.ranking import selection
 from mgformer.runs import train as pipeline
 from mgformer.runs.config import RunConfig, build_config, flat_options, read_config

@@ -21,7 +21,8 @@ from tools.store import (
 
 from mgformer.experiments import paper_rows
 from mgformer.experiments.summary import summarize
-from mgformer.runs.config import build_config
+from mgformer.experiments.tables import row_tests
+from mgformer.runs.config import build_config, with_settings
 from mgformer.runs.folder import Run, ensure_run
 
 ROWS = paper_rows.table2_rows("demo", ["popularity", "puresvd", "mgformer"])[:2]
@@ -36,8 +37,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def as_mgformer(run: Run, folder: Path) -> None:
     """Store a run as if it was one of MGFormer, which all rows are tested against."""
-    raw = next(row.raw for row in paper_rows.table2_rows("demo", ["mgformer"]))
-    config = build_config({**raw, "seed": run.record.seed})
+    (row,) = paper_rows.table2_rows("demo", ["mgformer"])
+    config = row.config.model_copy(update={"seed": run.record.seed})
     record = run.record.model_copy(update={"model": "mgformer", "config": config.to_mapping()})
     folder.mkdir(parents=True)
     run.per_user.write_parquet(folder / "per_user.parquet")
@@ -71,7 +72,7 @@ def test_runs_are_copied_with_all_their_figures(runs: Path, tmp_path: Path) -> N
     assert len(lines) == 4
     assert all(line.startswith("wrote ") for line in lines)
     raw = read_json(tmp_path / "demo" / "puresvd-1.json")
-    run = ensure_run(build_config({**ROWS[1].raw, "seed": 1}), runs / "puresvd" / "seed-1")
+    run = ensure_run(ROWS[1].config.model_copy(update={"seed": 1}), runs / "puresvd" / "seed-1")
     assert raw["record"]["test"] == run.record.test
     assert raw["record"]["commit"] == run.record.commit
     assert raw["record"]["config"]["dataset"] == "demo"
@@ -92,9 +93,8 @@ def test_tests_are_computed_and_kept(runs: Path, tmp_path: Path) -> None:
         collect(tmp_path / "runs", results)
     tests = {test.metric: test for test in read_tests("demo", results)}
     assert len(read_tests("demo", results)) == len(tests) == 2
-    row = paper_rows.Row("puresvd", "puresvd", {}, None, "mgformer")
     both = {"puresvd": found["puresvd"], "mgformer": found["popularity"]}
-    expected = paper_rows.tests_of([row], both)["puresvd"]["ndcg@20"]
+    expected = row_tests(both, {"puresvd": "mgformer"})["puresvd"]["ndcg@20"]
     assert tests["ndcg@20"].p == expected.p_value
     assert tests["ndcg@20"].difference == expected.difference
     assert (tests["ndcg@20"].a, tests["ndcg@20"].b) == ("puresvd", "mgformer")
@@ -104,7 +104,7 @@ def test_tests_are_computed_and_kept(runs: Path, tmp_path: Path) -> None:
 
 
 def test_runs_with_other_options_are_not_published(runs: Path, tmp_path: Path) -> None:
-    config = build_config({**ROWS[1].raw, "model": {**ROWS[1].raw["model"], "rank": 3}})
+    config = build_config(with_settings(ROWS[1].config.to_mapping(), ["model.rank=3"]))
     ensure_run(config, tmp_path / "runs" / "puresvd" / "seed-0")
     ensure_run(config, tmp_path / "runs" / "mine" / "seed-0")
     mine, other = collect(tmp_path / "runs", tmp_path / "results")

@@ -9,12 +9,9 @@ WIDTH, LINE, TOP, LETTER = 720, 20, 40, 7.5
 
 
 def bar_chart(title: str, groups: Mapping[str, Mapping[str, float]], digits: int = 4) -> str:
-    """Return horizontal bars below the names of their groups.
+    """Return a horizontal bar for each label and value, below the name of its group if it has one.
 
-    Args:
-        title: What the bars measure.
-        groups: Name of a group, which may be empty → label of a bar → value, not negative.
-        digits: Digits of the values after the point.
+    Values are not negative; `digits` of them are shown after the point.
     """
     bars = [(label, value) for group in groups.values() for label, value in group.items()]
     left = 20 + LETTER * max(len(label) for label, _ in bars)

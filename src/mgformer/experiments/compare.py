@@ -11,28 +11,16 @@ from typing import Any, NamedTuple
 
 from mgformer.data.dataset import open_dataset
 from mgformer.errors import ConfigError, DataError
+from mgformer.experiments import tables
+from mgformer.experiments.paper_rows import Row, run_all
 from mgformer.experiments.search import import_optuna, search_space
-from mgformer.experiments.tables import (
-    Tests,
-    comparison_table,
-    explanation,
-    paired_tests,
-    runs_csv,
-)
-from mgformer.experiments.tune import TuningResult, tune
-from mgformer.files import folder_name, write_text
+from mgformer.experiments.tune import TuningResult, option_list, tune
+from mgformer.files import folder_name
 from mgformer.models import import_model, model_names
-from mgformer.progress import phase
 from mgformer.ranking.metrics import SELECTION_K, SELECTION_METRIC
-from mgformer.runs.config import (
-    RunConfig,
-    build_config,
-    different_options,
-    read_config,
-    with_choices,
-    with_settings,
-)
-from mgformer.runs.folder import Run, ensure_run, find_run
+from mgformer.runs import config as run_config
+from mgformer.runs.config import RunConfig, read_config
+from mgformer.runs.folder import Run
 from mgformer.runs.train import prepare
 
 DOCUMENT = "compare.md"
@@ -45,7 +33,7 @@ class Comparison(NamedTuple):
 
     runs: dict[str, list[Run]]
     """Name → its runs, one for each seed."""
-    tests: Mapping[str, Tests]
+    tests: Mapping[str, tables.Tests]
     """Name → tests against the best, over users; the best has none."""
     tuned: dict[str, TuningResult]
     """Name → the result of tuning, for models that were tuned."""
@@ -67,7 +55,7 @@ def contestants(
     Args:
         models: Names of models in any case, `package.module:Class`, or TOML files of runs.
         dataset: Used instead of the dataset of the files.
-        presets: A folder of TOML files; NAME.toml has the options of NAME.
+        presets: A folder where NAME.toml has the options of the model NAME.
         settings: Options for all models, as in `with_settings`.
     """
     mappings: dict[str, dict[str, Any]] = {}
@@ -83,7 +71,8 @@ def contestants(
     configs: dict[str, RunConfig] = {}
     for name, raw in mappings.items():
         whole = raw if _protocol(raw) else {**protocol, **raw}
-        configs[name] = build_config(with_settings(with_choices(whole, dataset), settings), name)
+        chosen = run_config.with_choices(whole, dataset)
+        configs[name] = run_config.build_config(run_config.with_settings(chosen, settings), name)
     _check_one_protocol(configs)
     return configs
 
@@ -96,14 +85,10 @@ def compare(
     trials: int = 0,
     fixed: Collection[str] = (),
 ) -> Comparison:
-    """Train the runs that are missing, and compare all of them.
+    """Tune the models, train the runs that are missing, and compare all of them.
 
-    Args:
-        configs: Name → run, all with one protocol.
-        folder: Where runs are stored.
-        num_seeds: Runs of each model; the first seed is that of the configs.
-        trials: Trials to tune each model with, on the validation part of the first seed.
-        fixed: Options that tuning does not change, by dotted name.
+    Each model is tuned with this many trials on the validation part of the first seed, which is
+    that of the configs. Tuning does not change the options in `fixed`.
     """
     first = next(iter(configs.values()))
     if trials:
@@ -116,41 +101,33 @@ def compare(
                 f"{dataset.name}: the {part} part is empty, and a comparison needs one; set"
                 f" split.{part} above 0"
             )
-    runs: dict[str, list[Run]] = {name: [] for name in configs}
-    tuned: dict[str, TuningResult] = {}
-    with phase("runs", len(configs) * num_seeds) as advance:
-        for name, config in configs.items():
-            place = folder / folder_name(name)
-            if trials and search_space(config, fixed):
-                tuned[name] = tune(config, place / "tune", trials, fixed=fixed, dataset=dataset)
-                found = len(tuned[name].trials)
-                if found > trials:
-                    raise ConfigError(
-                        f"{place}: has {found} trials, but every model gets {trials}; give --tune"
-                        f" {found}, or choose another --out"
-                    )
-                config = tuned[name].config
-            for seed in range(config.seed, config.seed + num_seeds):
-                if find_run(place / f"seed-{seed}") is None:
-                    log.info("training %s, seed %d", name, seed)
-                run = config.model_copy(update={"seed": seed})
-                runs[name].append(ensure_run(run, place / f"seed-{seed}", dataset))
-                advance(1)
-
-    def value(name: str) -> float:
-        return statistics.fmean(run.record.valid[SELECTION_METRIC] for run in runs[name])
-
-    runs = {name: runs[name] for name in sorted(runs, key=value, reverse=True)}
-    (_, best), *others = runs.items()
-    figures = [run.per_user for run in best]
-    tests = {name: paired_tests([run.per_user for run in own], figures) for name, own in others}
-    return Comparison(runs, tests, tuned)
+    rows, tuned = [], {}
+    for name, config in configs.items():
+        place = folder / folder_name(name)
+        if trials and search_space(config, fixed):
+            tuned[name] = tune(config, place / "tune", trials, fixed=fixed, dataset=dataset)
+            found = len(tuned[name].trials)
+            if found > trials:
+                raise ConfigError(
+                    f"{place}: has {found} trials, but every model gets {trials}; give --tune"
+                    f" {found}, or choose another --out"
+                )
+            config = tuned[name].config
+        rows.append(Row(name, place.name, config))
+    runs = run_all(rows, range(first.seed, first.seed + num_seeds), folder, dataset)
+    valid = {
+        name: statistics.fmean(run.record.valid[SELECTION_METRIC] for run in own)
+        for name, own in runs.items()
+    }
+    best, *others = sorted(runs, key=valid.__getitem__, reverse=True)
+    tests = tables.row_tests(runs, dict.fromkeys(others, best))
+    return Comparison({name: runs[name] for name in (best, *others)}, tests, tuned)
 
 
 def write_document(comparison: Comparison, folder: Path, command: str) -> None:
     """Write the table as Markdown and LaTeX, and every run as a line of CSV."""
     runs, tests = comparison.runs, comparison.tests
-    table = comparison_table(runs, tests)
+    table = tables.comparison_table(runs, tests)
     records = [run.record for own in runs.values() for run in own]
     seeds = sorted({record.seed for record in records})
     commits = sorted({record.commit or f"mgformer {record.library}" for record in records})
@@ -160,20 +137,20 @@ def write_document(comparison: Comparison, folder: Path, command: str) -> None:
         f"Generated by `{command}`.",
         "",
         table.markdown(),
-        explanation(comparison.best, len(seeds), tests),
+        tables.explanation(comparison.best, len(seeds), tests),
         "",
         f"- data: {records[0].fingerprint}",
         f"- protocol: {records[0].protocol}",
         f"- seeds: {', '.join(map(str, seeds))}",
         f"- code: {', '.join(commits)}",
-        *(f"- {name}: {result.describe_best()}" for name, result in comparison.tuned.items()),
+        *(
+            f"- {name}: {result.counts()};"
+            f" {option_list(result.changes(result.best)) or 'the given options'}"
+            for name, result in comparison.tuned.items()
+        ),
         "",
     ]
-    folder.mkdir(parents=True, exist_ok=True)
-    document = folder / DOCUMENT
-    write_text(document, "\n".join(lines))
-    write_text(document.with_suffix(".tex"), table.latex())
-    write_text(document.with_suffix(".csv"), runs_csv(runs))
+    table.write(folder / DOCUMENT, "\n".join(lines), tables.runs_csv(runs))
 
 
 def _name_and_mapping(model: str, presets: Path | None) -> tuple[str, dict[str, Any]]:
@@ -202,7 +179,7 @@ def _check_one_protocol(configs: Mapping[str, RunConfig]) -> None:
     (first, config), *others = configs.items()
     expected = _protocol(config.to_mapping())
     for name, other in others:
-        differences = different_options(expected, _protocol(other.to_mapping()))
+        differences = run_config.different_options(expected, _protocol(other.to_mapping()))
         for option, (one, two) in differences.items():
             raise ConfigError(
                 f"{option} is {one!r} for {first} and {two!r} for {name}; a comparison needs one"

@@ -1,26 +1,22 @@
-"""The rows of the paper's tables: which run each row is, and where its runs are stored.
+"""Rows of tables, those of the paper among them: which run each row is, and where it is stored.
 
-Runs are stored in `<out>/<dataset>/<name>/seed-<n>`. Tables share them: a run that exists is not
-repeated.
+Runs are stored in `<out>/<row>/seed-<n>`. Tables share them: a run that exists is not repeated.
 """
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from mgformer.data.dataset import Dataset
 from mgformer.errors import ConfigError
-from mgformer.experiments import paper
-from mgformer.experiments.tables import paired_tests
-from mgformer.experiments.variants import AS_IT_IS, VARIANTS, start_of
 from mgformer.files import folder_name
 from mgformer.progress import phase
-from mgformer.ranking.significance import PairedTest
-from mgformer.runs.config import build_config, read_config, with_settings
+from mgformer.runs.config import RunConfig, build_config, read_config, with_settings
 from mgformer.runs.folder import Run, check_config, ensure_run, find_run
 
 _PACKAGED = Path(__file__).parent.parent / "configs"
-_CHECKOUT = Path(__file__).parents[3] / "configs"
-PRESETS = _PACKAGED if _PACKAGED.is_dir() else _CHECKOUT
+PRESETS = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parents[3] / "configs"
 """One complete run per file, `<dataset>/<model>.toml`: in the installed package, or beside src."""
 PAPER_SPLIT = {"kind": "ratio", "valid": 0.1, "test": 0.1}
 """80/10/10 per user at random."""
@@ -30,8 +26,23 @@ SIMPLE = ("popularity", "itemknn", "rp3beta", "puresvd", "ials", "ease", "gfcf")
 PUBLISHED = (
     "bprmf", "lightgcn", "sgl", "gotnet", "simgcl", "gformer", "directau", "ultragcn", "mgformer",
 )  # fmt: skip
-TABLE2_MODELS = (*SIMPLE, *PUBLISHED)
-FIGURE2_MODELS = ("lightgcn", "directau", "mgformer")
+STATED = read_config(Path(__file__).with_name("published.toml"))
+"""Figures of papers and benchmarks, kept there and nowhere else."""
+AS_IT_IS, WITH_KERNEL = "as it is", "kernel attention"
+_OF_PRESET, _OF_KERNEL = read_config(Path(__file__).with_name("variants.toml")).values()
+VARIANTS: dict[str, list[str]] = _OF_PRESET | {
+    name: [*_OF_PRESET[WITH_KERNEL], *changes] for name, changes in _OF_KERNEL.items()
+}
+"""Name in table 3 → settings, as `--set` takes them."""
+log = logging.getLogger("mgformer")
+
+
+class Figures(NamedTuple):
+    """What a paper or a benchmark publishes for one model on one dataset."""
+
+    recall: float
+    ndcg: float
+    source: str = "MGFormer paper"
 
 
 class Row(NamedTuple):
@@ -39,10 +50,10 @@ class Row(NamedTuple):
 
     name: str
     folder: str
-    raw: Mapping[str, Any]
-    """The run, as `build_config` takes it; the seed is set for each run."""
-    paper: paper.Figures | None
-    against: str
+    config: RunConfig
+    """Each run has its own seed."""
+    paper: Figures | None = None
+    against: str = ""
     """The row that it is tested against; its own name if it is not tested."""
 
 
@@ -52,29 +63,34 @@ def preset(dataset: str, name: str) -> dict[str, Any] | None:
     return read_config(path) if path.exists() else None
 
 
-def table2_rows(dataset: str, models: Sequence[str] = TABLE2_MODELS) -> list[Row]:
-    """Return the rows of table 2: every model with the paper's split."""
-    stated = paper.TABLE2.get(dataset, {})
-    return [
-        Row(name, name, with_paper_split(dataset, name), stated.get(name), "mgformer")
-        for name in in_order(models, TABLE2_MODELS, "model")
-    ]
+def published(table: str, dataset: str) -> dict[str, Figures]:
+    """Return the figures that one of the tables of `published.toml` has for a dataset, by name."""
+    found = STATED[table].get(dataset, {})
+    return {name: Figures(*values) for name, values in found.items()}
 
 
-def table3_rows(dataset: str, variants: Sequence[str] = tuple(VARIANTS)) -> list[Row]:
-    """Return the rows of table 3: MGFormer with one thing changed at a time."""
+def table2_rows(dataset: str, only: Collection[str] = ()) -> list[Row]:
+    """Return the rows of table 2, or some of them: every model with the paper's split."""
+    stated = published("table2", dataset)
+    names = in_order(only, (*SIMPLE, *PUBLISHED), "model")
+    configs = {name: build_config(with_paper_split(dataset, name), name) for name in names}
+    return [Row(name, name, configs[name], stated.get(name), "mgformer") for name in names]
+
+
+def table3_rows(dataset: str, only: Collection[str] = ()) -> list[Row]:
+    """Return the rows of table 3, or some of them: MGFormer with one thing changed at a time."""
     base = with_paper_split(dataset, "mgformer")
-    stated = paper.TABLE3 if dataset == REFERENCE else {}
+    stated = published("table3", dataset)
     return [
         Row(
             name,
             # The preset itself is a row of table 2.
             "mgformer" if name == AS_IT_IS else f"mgformer-{folder_name(name.lower())}",
-            with_settings(base, VARIANTS[name]),
+            build_config(with_settings(base, VARIANTS[name]), name),
             stated.get(name),
-            start_of(name),
+            against=WITH_KERNEL if name in _OF_KERNEL else AS_IT_IS,
         )
-        for name in in_order(variants, tuple(VARIANTS), "variant")
+        for name in in_order(only, VARIANTS, "variant")
     ]
 
 
@@ -87,35 +103,36 @@ def with_paper_split(dataset: str, model: str) -> dict[str, Any]:
     defaults.
     """
     own, reference = preset(dataset, model), preset(REFERENCE, model)
-    if own and (model in SIMPLE or _has_paper_split(own)):
-        raw = own
-    elif reference and _has_paper_split(reference):
-        raw = reference
-    else:
-        raw = own or {"model": {"name": model}}
-    return {**raw, "dataset": dataset, "split": PAPER_SPLIT}
+    fitting = (raw for raw in (own, reference) if raw and raw["split"]["kind"] == "ratio")
+    raw = own if own and model in SIMPLE else next(fitting, own)
+    return {**(raw or {"model": {"name": model}}), "dataset": dataset, "split": PAPER_SPLIT}
 
 
-def in_order(wanted: Sequence[str], names: Sequence[str], kind: str) -> list[str]:
-    """Return the wanted names in the order of the table; refuse unknown ones."""
-    for name in wanted:
+def in_order(only: Collection[str], names: Collection[str], kind: str) -> list[str]:
+    """Return the names in `only` in the order of the table, all if it is empty; refuse others."""
+    for name in only:
         if name not in names:
             raise ConfigError(f"no {kind} {name!r}; choose from: {', '.join(names)}")
-    return [name for name in names if name in wanted]
+    return [name for name in names if not only or name in only]
 
 
-def run_all(rows: Sequence[Row], seeds: Sequence[int], out: Path) -> dict[str, list[Run]]:
+def run_all(
+    rows: Sequence[Row], seeds: Iterable[int], out: Path, dataset: Dataset | None = None
+) -> dict[str, list[Run]]:
     """Train the runs that are missing; return the runs of every row, one for each seed.
 
     All rows of a seed are trained before the next seed, so that an interrupted table can be
-    compared already.
+    compared already. `dataset` is used instead of reading the dataset of the rows.
     """
     found: dict[str, list[Run]] = {row.name: [] for row in rows}
     jobs = [(row, seed) for seed in seeds for row in rows]
     with phase("runs", len(jobs)) as advance:
         for row, seed in jobs:
-            config = build_config({**row.raw, "seed": seed}, row.name)
-            found[row.name].append(ensure_run(config, out / row.folder / f"seed-{seed}"))
+            folder = out / row.folder / f"seed-{seed}"
+            if find_run(folder) is None:
+                log.info("training %s, seed %d", row.name, seed)
+            config = row.config.model_copy(update={"seed": seed})
+            found[row.name].append(ensure_run(config, folder, dataset))
             advance(1)
     return found
 
@@ -126,29 +143,8 @@ def find_all(rows: Sequence[Row], out: Path) -> dict[str, list[Run]]:
     for row in rows:
         runs = [run for path in (out / row.folder).glob("seed-*") if (run := find_run(path))]
         for run in runs:
-            wanted = build_config({**row.raw, "seed": run.record.seed}, row.name)
+            wanted = row.config.model_copy(update={"seed": run.record.seed})
             check_config(run.folder, run.record.config, wanted)
         if runs:
             found[row.name] = sorted(runs, key=lambda run: run.record.seed)
     return found
-
-
-def tests_of(
-    rows: Sequence[Row], runs: Mapping[str, Sequence[Run]]
-) -> dict[str, dict[str, PairedTest]]:
-    """Return the tests of rows against others over users, for the seeds that both rows have."""
-    tests = {}
-    for row in rows:
-        other = {run.record.seed: run for run in runs.get(row.against, ())}
-        pairs = [
-            (a, other[a.record.seed]) for a in runs.get(row.name, ()) if a.record.seed in other
-        ]
-        if pairs and row.name != row.against:
-            tests[row.name] = paired_tests(
-                [ours.per_user for ours, _ in pairs], [theirs.per_user for _, theirs in pairs]
-            )
-    return tests
-
-
-def _has_paper_split(raw: Mapping[str, Any]) -> bool:
-    return raw.get("split", {}).get("kind") == PAPER_SPLIT["kind"]

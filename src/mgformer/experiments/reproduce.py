@@ -3,37 +3,40 @@
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import median
 from typing import NamedTuple
 
 import polars as pl
 import torch
 
+from mgformer.data.sampling import num_batches
 from mgformer.errors import BundleError, ConfigError, DataError
-from mgformer.experiments import paper, paper_rows
+from mgformer.experiments import paper_rows, tables
 from mgformer.experiments.chart import bar_chart
 from mgformer.experiments.paper_rows import Row
 from mgformer.experiments.summary import Summary, summarize
-from mgformer.experiments.tables import Table, group_table, quality_table, runs_csv, timing_table
-from mgformer.experiments.timing import epoch_times
-from mgformer.experiments.variants import VARIANTS
+from mgformer.experiments.tables import NDCG, NOTHING, RECALL
+from mgformer.experiments.timing import interleaved, median_ratio, stepper
 from mgformer.files import write_text
 from mgformer.ranking.evaluation import GROUPS
-from mgformer.ranking.metrics import SELECTION_METRICS
-from mgformer.runs.config import build_config
 from mgformer.runs.folder import Run
 from mgformer.runs.record import commit_of_code
+from mgformer.runs.train import prepare
+from mgformer.training.memory import keep_freed_memory
 from mgformer.version import __version__
 
-RECALL, NDCG = SELECTION_METRICS
+FIGURE2_MODELS = ("lightgcn", "directau", "mgformer")
 REFERENCE = "directau"
 """Epoch times of the other models are compared with those of this one."""
+STEPS = 10
+"""Steps of each model in a round of timing."""
 TIMED = tuple(name for name in paper_rows.PUBLISHED if name != "ultragcn")
 
 
 class Reproduced(NamedTuple):
     """A table of the paper, run again."""
 
-    table: Table
+    table: tables.Table
     text: str
     """Where the figures come from."""
     csv: str
@@ -44,30 +47,22 @@ class Reproduced(NamedTuple):
 
     def write(self, path: Path) -> None:
         """Write the Markdown file, and beside it .tex, .csv and .svg."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_text(path, f"{self.table.markdown()}\n{self.text}")
-        write_text(path.with_suffix(".tex"), self.table.latex())
-        write_text(path.with_suffix(".csv"), self.csv)
+        self.table.write(path, f"{self.table.markdown()}\n{self.text}", self.csv)
         write_text(path.with_suffix(".svg"), self.chart)
 
 
 def reproduce(
     what: str, dataset: str, only: Sequence[str], seeds: int | None, folder: Path, command: str
 ) -> Reproduced:
-    """Make table 2, table 3 or figure 2 from runs.
+    """Make table2, table3 or figure2 from the runs in `folder`.
 
-    Args:
-        what: table2, table3 or figure2.
-        dataset: Name in the catalog.
-        only: Rows to make; all if it is empty.
-        seeds: Train the runs that are missing for this many seeds; None: train nothing.
-        folder: Where the runs of the dataset are stored.
-        command: What the user typed.
+    The table has the rows in `only`, or all. Runs that are missing are trained for this many
+    `seeds`; with None nothing is trained.
     """
     if what == "table3":
-        rows = paper_rows.table3_rows(dataset, only or tuple(VARIANTS))
+        rows = paper_rows.table3_rows(dataset, only)
     else:
-        models = paper_rows.FIGURE2_MODELS if what == "figure2" else paper_rows.TABLE2_MODELS
+        models = FIGURE2_MODELS if what == "figure2" else ()
         rows = paper_rows.table2_rows(dataset, only or models)
     if seeds is None:
         runs = paper_rows.find_all(rows, folder)
@@ -77,44 +72,57 @@ def reproduce(
         raise BundleError(f"{folder}: none of these runs exists; run without --no-train")
     summaries = {name: summarize([run.record for run in own]) for name, own in runs.items()}
     if what == "figure2":
-        table = group_table(summaries)
-        groups = {
-            f"{group} items": {
-                name: row.groups[group][RECALL].mean for name, row in summaries.items()
-            }
+        table, title = tables.group_table(summaries), "Recall@20 by popularity of items"
+        bars = {
+            f"{group} items": {n: row.groups[group][RECALL].mean for n, row in summaries.items()}
             for group in GROUPS
         }
-        chart = bar_chart(f"Recall@20 by popularity of items, {dataset}", groups)
     else:
-        tests = paper_rows.tests_of(rows, runs)
+        tests = tables.row_tests(runs, {row.name: row.against for row in rows})
         p_values = {name: found[NDCG].p_value for name, found in tests.items()}
-        table = quality_table(summaries, {row.name: row.paper for row in rows}, p_values)
-        bars = {name: row.test[NDCG].mean for name, row in summaries.items()}
-        chart = bar_chart(f"NDCG@20 on test, {dataset}", {"": bars})
-    return Reproduced(table, provenance(rows, summaries, command), runs_csv(runs), chart, runs)
+        table = tables.quality_table(summaries, {row.name: row.paper for row in rows}, p_values)
+        title = "NDCG@20 on test"
+        bars = {"": {name: row.test[NDCG].mean for name, row in summaries.items()}}
+    text = provenance(rows, summaries, command)
+    chart = bar_chart(f"{title}, {dataset}", bars)
+    return Reproduced(table, text, tables.runs_csv(runs), chart, runs)
 
 
 def reproduce_timing(dataset: str, only: Sequence[str], command: str) -> Reproduced:
     """Time epochs of the models side by side."""
-    models = only or TIMED
-    if REFERENCE not in models:
+    if only and REFERENCE not in only:
         raise ConfigError(f"timing compares with {REFERENCE}: add it to --only")
-    configs = {
-        name: build_config(paper_rows.with_paper_split(dataset, name), name)
-        for name in paper_rows.in_order(models, TIMED, "model")
-    }
-    times = epoch_times(configs, REFERENCE)
-    stated = paper.EPOCH_SECONDS if dataset == paper_rows.REFERENCE else {}
-    csv = pl.DataFrame([{"name": name, **time._asdict()} for name, time in times.items()])
+    keep_freed_memory()
+    models = paper_rows.in_order(only, TIMED, "model")
+    configs = {row.name: row.config for row in paper_rows.table2_rows(dataset, models)}
+    pairs = prepare(configs[REFERENCE]).split.train
+    seconds = interleaved({n: stepper(config, pairs, STEPS) for n, config in configs.items()}, 5)
+    steps = {n: num_batches(pairs, config.train.batch_size) for n, config in configs.items()}
+    stated = paper_rows.STATED["epoch_seconds"].get(dataset, {})
+    rows, times = [], {}
+    for name, number in steps.items():
+        epoch = median(seconds[name]) / STEPS * number
+        ratio = median_ratio(seconds, name, REFERENCE) * number / steps[REFERENCE]
+        theirs = stated.get(name)
+        rows.append(
+            {
+                "": name,
+                "paper s / epoch": f"{theirs:.1f}" if theirs else NOTHING,
+                "paper ratio": f"{theirs / stated[REFERENCE]:.2f}" if theirs else NOTHING,
+                "s / epoch": f"{epoch:.1f}",
+                f"ratio to {REFERENCE}": f"{ratio:.2f}",
+            }
+        )
+        times[name] = epoch, ratio
     text = (
         f"`{command}`\n\nMedians of interleaved rounds of steps, on a machine with"
         f" {os.cpu_count()} cores, {torch.get_num_threads()} of them used, torch"
         f" {torch.__version__}; commit {commit_of_code() or __version__}.\n"
     )
-    table = timing_table(times, stated, REFERENCE)
-    bars = {name: time.seconds for name, time in times.items()}
+    bars = {name: epoch for name, (epoch, _) in times.items()}
     chart = bar_chart(f"Seconds of an epoch, {dataset}", {"": bars}, digits=1)
-    return Reproduced(table, text, csv.write_csv(), chart, {})
+    lines = [{"name": n, "seconds": epoch, "ratio": ratio} for n, (epoch, ratio) in times.items()]
+    return Reproduced(tables.table_of(rows), text, pl.DataFrame(lines).write_csv(), chart, {})
 
 
 def provenance(rows: Sequence[Row], summaries: Mapping[str, Summary], command: str) -> str:

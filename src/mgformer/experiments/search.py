@@ -1,4 +1,4 @@
-"""Propose the next trial and prune bad ones: optuna, behind two functions.
+"""Propose the next trial and prune bad ones, with optuna.
 
 A proposal depends only on the earlier trials and the seed, so a tuning that was killed and resumed
 makes the same trials as one that was not.
@@ -6,13 +6,14 @@ makes the same trials as one that was not.
 
 from collections.abc import Collection, Mapping, Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from pydantic import BaseModel, ConfigDict
 
 from mgformer.errors import ConfigError
-from mgformer.experiments.trials import Trial
 from mgformer.models.space import Choice, Dimension, Float, searched
+from mgformer.ranking.metrics import SELECTION_METRIC
 from mgformer.runs.config import RunConfig
 from mgformer.training.options import SPACE
 
@@ -25,6 +26,31 @@ NEVER_PRUNED = 4
 """Complete trials that pruning needs to compare with."""
 FIRST_JUDGED = 3
 """The first epoch at which a trial may be pruned: a low learning rate starts slowly."""
+
+
+class Trial(BaseModel):
+    """One set of options and its result."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    state: Literal["complete", "pruned", "failed"]
+    """pruned: stopped early, because it was worse than earlier trials at the same epoch."""
+    options: dict[str, Any]
+    """Options that were tried, by dotted name."""
+    seconds: float
+    curve: dict[int, float] = {}
+    """Epoch → validation NDCG@20, over the users that epochs are compared on."""
+    valid: dict[str, float] = {}
+    """Validation figures of all users; empty if the trial is not complete."""
+    epochs: int = 0
+    """The best epoch."""
+    error: str | None = None
+    """Why it failed."""
+
+    @property
+    def value(self) -> float:
+        """The validation NDCG@20, which trials are compared by."""
+        return self.valid[SELECTION_METRIC]
 
 
 def search_space(config: RunConfig, fixed: Collection[str] = ()) -> dict[str, Dimension]:
@@ -44,22 +70,26 @@ def propose(
 ) -> "optuna.Trial":
     """Return a trial with the options to try (`params`) after the trials in `past`.
 
-    Args:
-        space: The options that may change.
-        start: Options of the given run, which is the first trial. The search learns nothing from
-            those that lie outside the space.
-        seed: Seed of the sampler.
-        past: All earlier trials.
+    The first trial has the options of the given run (`start`). The search learns nothing from
+    those that lie outside the space.
     """
     optuna = import_optuna()
     ranges = {name: _distribution(optuna, dimension) for name, dimension in space.items()}
-    study = _study(optuna, int(np.random.default_rng([seed, len(past)]).integers(2**31)))
+    loudness = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.WARNING)  # it announces every study
+    sampler_seed = int(np.random.default_rng([seed, len(past)]).integers(2**31))
+    study = optuna.create_study(
+        direction="maximize",
+        sampler=optuna.samplers.TPESampler(n_startup_trials=RANDOM_TRIALS, seed=sampler_seed),
+        pruner=optuna.pruners.MedianPruner(NEVER_PRUNED, FIRST_JUDGED),
+    )
+    optuna.logging.set_verbosity(loudness)
     for trial in past:
         state = "FAIL" if trial.state == "failed" else trial.state.upper()
         study.add_trial(
             optuna.create_trial(
                 state=optuna.trial.TrialState[state],
-                value=trial.value if trial.state == "complete" else None,
+                value=trial.valid.get(SELECTION_METRIC),
                 params=trial.options,
                 distributions={name: ranges[name] for name in trial.options},
                 intermediate_values=trial.curve,
@@ -81,19 +111,6 @@ def import_optuna() -> ModuleType:
             "tuning needs the package optuna, which is not installed; pip install 'mgformer[tune]'"
         ) from error
     return optuna
-
-
-def _study(optuna: ModuleType, seed: int) -> "optuna.Study":
-    loudness = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.WARNING)  # it announces every study
-    try:
-        return optuna.create_study(
-            direction="maximize",
-            sampler=optuna.samplers.TPESampler(n_startup_trials=RANDOM_TRIALS, seed=seed),
-            pruner=optuna.pruners.MedianPruner(NEVER_PRUNED, FIRST_JUDGED),
-        )
-    finally:
-        optuna.logging.set_verbosity(loudness)
 
 
 def _distribution(optuna: ModuleType, dimension: Dimension) -> Any:

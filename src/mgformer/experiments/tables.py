@@ -2,21 +2,23 @@
 
 import statistics
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import polars as pl
 
 from mgformer.errors import DataError
-from mgformer.experiments import paper
-from mgformer.experiments.summary import Summary, figure
-from mgformer.experiments.timing import EpochTime
+from mgformer.experiments.paper_rows import Figures
+from mgformer.experiments.summary import Summary, summarize
+from mgformer.files import write_text
 from mgformer.ranking.evaluation import GROUPS
-from mgformer.ranking.metrics import SELECTION_METRIC, SELECTION_METRICS
+from mgformer.ranking.metrics import SELECTION_METRICS
 from mgformer.ranking.significance import PairedTest, paired_test
 from mgformer.runs.folder import Run
 
 LEVEL = 0.05
 NOTHING = "–"
+RECALL, NDCG = SELECTION_METRICS
 
 Tests = Mapping[str, PairedTest]
 """metric@k → test."""
@@ -36,11 +38,25 @@ class Table(NamedTuple):
 
     def latex(self) -> str:
         """Return the table as LaTeX, with figures to the right."""
-        lines = [" & ".join(map(_escaped, line)) + r" \\" for line in (self.columns, *self.rows)]
-        head, *body = lines
-        columns = "l" + "r" * (len(self.columns) - 1)
-        begin, end = rf"\begin{{tabular}}{{{columns}}}", r"\end{tabular}"
-        return "\n".join([begin, r"\hline", head, r"\hline", *body, r"\hline", end, ""])
+        special = str.maketrans({letter: f"\\{letter}" for letter in "&%_#"})
+        head, *body = (
+            " & ".join(cell.translate(special) for cell in line) + r" \\"
+            for line in (self.columns, *self.rows)
+        )
+        begin = rf"\begin{{tabular}}{{l{'r' * (len(self.columns) - 1)}}}"
+        lines = [begin, r"\hline", head, r"\hline", *body, r"\hline", r"\end{tabular}", ""]
+        return "\n".join(lines)
+
+    def write(self, path: Path, document: str, csv: str) -> None:
+        """Write the document that holds the table, and beside it the table as .tex and .csv."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for suffix, text in {path.suffix: document, ".tex": self.latex(), ".csv": csv}.items():
+            write_text(path.with_suffix(suffix), text)
+
+
+def table_of(rows: Sequence[Mapping[str, str]]) -> Table:
+    """Return a table of rows that map each column to its cell."""
+    return Table([*rows[0]], [[*row.values()] for row in rows])
 
 
 def p_text(p_value: float) -> str:
@@ -70,68 +86,69 @@ def paired_tests(
     return {name: paired_test(*(side[name].to_numpy() for side in means)) for name in metrics}
 
 
+def row_tests(
+    runs: Mapping[str, Sequence[Run]], against: Mapping[str, str]
+) -> dict[str, dict[str, PairedTest]]:
+    """Test rows over users `against` others, for the seeds that both rows have."""
+    tests = {}
+    for name, other in against.items():
+        theirs = {run.record.seed: run for run in runs.get(other, ())}
+        ours = [run for run in runs.get(name, ()) if run.record.seed in theirs]
+        if ours and name != other:
+            tests[name] = paired_tests(
+                [run.per_user for run in ours], [theirs[run.record.seed].per_user for run in ours]
+            )
+    return tests
+
+
 def significance_json(tests: Tests) -> dict[str, Any]:
     """Return tests as plain values."""
-    return {
-        "users": next(iter(tests.values())).num_users,
-        "metrics": {
-            name: {"difference": test.difference, "p_value": test.p_value}
-            for name, test in tests.items()
-        },
+    metrics = {
+        name: {"difference": test.difference, "p_value": test.p_value}
+        for name, test in tests.items()
     }
+    return {"users": next(iter(tests.values())).num_users, "metrics": metrics}
 
 
 def runs_csv(runs: Mapping[str, Sequence[Run]]) -> str:
     """Return the figures of every run as CSV: one line per run, nothing rounded."""
-    lines = [
-        {
-            "name": name,
-            "dataset": run.record.dataset,
-            "seed": run.record.seed,
-            "epochs": run.record.epochs,
-            **{f"test {metric}": value for metric, value in run.record.test.items()},
-            **{f"valid {metric}": value for metric, value in run.record.valid.items()},
-            **{f"seconds {phase}": value for phase, value in run.record.seconds.items()},
-            "peak_mb": run.record.peak_mb,
-        }
-        for name, own in runs.items()
-        for run in own
-    ]
+    lines = []
+    for name, record in ((name, run.record) for name, own in runs.items() for run in own):
+        parts = {"test": record.test, "valid": record.valid, "seconds": record.seconds}
+        lines.append(
+            {
+                "name": name,
+                "dataset": record.dataset,
+                "seed": record.seed,
+                "epochs": record.epochs,
+                **{f"{part} {key}": v for part, own in parts.items() for key, v in own.items()},
+                "peak_mb": record.peak_mb,
+            }
+        )
     return pl.DataFrame(lines, infer_schema_length=None).write_csv()
 
 
 def comparison_table(runs: Mapping[str, Sequence[Run]], tests: Mapping[str, Tests]) -> Table:
-    """Return a row for each name: figures, p-values and costs.
-
-    Args:
-        runs: Name → its runs, one for each seed.
-        tests: Name → tests against the best; the best has none.
-    """
-    columns = [
-        "model", "Recall@20", "NDCG@20", "p", "valid NDCG@20", "s/epoch", "s to best", "peak MB",
-    ]  # fmt: skip
+    """Return a row for each name: figures, p-values of tests against the best, and costs."""
     rows = []
     for name, own in runs.items():
-        found = tests.get(name, {})
-        figures = [
-            f"{figure([run.record.test[metric] for run in own])}"
-            + ("*" if found and found[metric].p_value < LEVEL / len(tests) else "")
-            for metric in SELECTION_METRICS
-        ]
+        row, found = summarize([run.record for run in own]), tests.get(name, {})
+        differs = [m for m, test in found.items() if test.p_value < LEVEL / len(tests)]
         epochs = [seconds for run in own if (seconds := run.seconds_per_epoch) is not None]
         peaks = [peak for run in own if (peak := run.record.peak_mb) is not None]
         rows.append(
-            [
-                name,
-                *figures,
-                p_text(found[SELECTION_METRIC].p_value) if found else NOTHING,
-                str(figure([run.record.valid[SELECTION_METRIC] for run in own])),
-                f"{statistics.fmean(epochs):.2f}" if epochs else NOTHING,
-                f"{statistics.fmean(run.seconds_to_best for run in own):.1f}",
-                str(max(peaks)) if peaks else NOTHING,
-            ]
+            {
+                "model": name,
+                "Recall@20": f"{row.test[RECALL]}{'*' if RECALL in differs else ''}",
+                "NDCG@20": f"{row.test[NDCG]}{'*' if NDCG in differs else ''}",
+                "p": p_text(found[NDCG].p_value) if found else NOTHING,
+                "valid NDCG@20": str(row.valid[NDCG]),
+                "s/epoch": f"{statistics.fmean(epochs):.2f}" if epochs else NOTHING,
+                "s to best": f"{statistics.fmean(run.seconds_to_best for run in own):.1f}",
+                "peak MB": str(max(peaks)) if peaks else NOTHING,
+            }
         )
-    return Table(columns, rows)
+    return table_of(rows)
 
 
 def explanation(best: str, num_seeds: int, tests: Mapping[str, Tests]) -> str:
@@ -143,7 +160,7 @@ def explanation(best: str, num_seeds: int, tests: Mapping[str, Tests]) -> str:
     )
     if not tests:
         return f"{seeds}{costs}"
-    users = next(iter(next(iter(tests.values())).values())).num_users
+    users = next(iter(tests.values()))[NDCG].num_users
     among = f" ({LEVEL:g} shared among {len(tests)} tests)" if len(tests) > 1 else ""
     return (
         f"{seeds}p: two-sided paired t-test of NDCG@20 over {users} users against {best}, the best"
@@ -153,78 +170,47 @@ def explanation(best: str, num_seeds: int, tests: Mapping[str, Tests]) -> str:
 
 def quality_table(
     rows: Mapping[str, Summary],
-    published: Mapping[str, paper.Figures | None],
+    published: Mapping[str, Figures | None],
     p_values: Mapping[str, float],
 ) -> Table:
-    """Return our figures beside those of the paper.
-
-    Args:
-        rows: Name of a row → its figures.
-        published: Name of a row → the figures of the paper, if there are any.
-        p_values: Name of a row → p-value against another row, if it was tested.
-    """
-    columns = [
-        "", "paper Recall@20 / NDCG@20", "Recall@20", "NDCG@20", "ratio", "p (NDCG@20)",
-        "validation NDCG@20", "seeds", "epochs", "minutes",
-    ]  # fmt: skip
-    lines = [
+    """Return our figures beside those of the paper, and the p-values of rows that were tested."""
+    return table_of(
         [
-            name,
-            published_text(published.get(name)),
-            *(str(row.test[metric]) for metric in SELECTION_METRICS),
-            ratio_text(row, published.get(name)),
-            p_text(p_values[name]) if name in p_values else NOTHING,
-            str(row.valid[SELECTION_METRIC]),
-            ", ".join(map(str, row.seeds)),
-            ", ".join(str(epochs or NOTHING) for epochs in row.epochs),
-            NOTHING if row.minutes is None else f"{row.minutes:.1f}",
+            {
+                "": name,
+                "paper Recall@20 / NDCG@20": published_text(published.get(name)),
+                "Recall@20": str(row.test[RECALL]),
+                "NDCG@20": str(row.test[NDCG]),
+                "ratio": ratio_text(row, published.get(name)),
+                "p (NDCG@20)": p_text(p_values[name]) if name in p_values else NOTHING,
+                "validation NDCG@20": str(row.valid[NDCG]),
+                "seeds": ", ".join(map(str, row.seeds)),
+                "epochs": ", ".join(str(epochs or NOTHING) for epochs in row.epochs),
+                "minutes": NOTHING if row.minutes is None else f"{row.minutes:.1f}",
+            }
+            for name, row in rows.items()
         ]
-        for name, row in rows.items()
-    ]
-    return Table(columns, lines)
+    )
 
 
-def published_text(figures: paper.Figures | None) -> str:
+def published_text(figures: Figures | None) -> str:
     """Return published figures as text."""
     return f"{figures.recall:.4f} / {figures.ndcg:.4f}" if figures else NOTHING
 
 
-def ratio_text(row: Summary, theirs: paper.Figures | None) -> str:
+def ratio_text(row: Summary, theirs: Figures | None) -> str:
     """Return our Recall@20 and NDCG@20 as shares of the published ones."""
     if theirs is None:
         return NOTHING
-    recall, ndcg = (row.test[metric].mean for metric in SELECTION_METRICS)
-    ratios = row.ratio or [recall / theirs.recall, ndcg / theirs.ndcg]
-    return f"{ratios[0]:.3f} / {ratios[1]:.3f}"
+    ratios = [row.test[RECALL].mean / theirs.recall, row.test[NDCG].mean / theirs.ndcg]
+    return " / ".join(f"{ratio:.3f}" for ratio in row.ratio or ratios)
 
 
 def group_table(rows: Mapping[str, Summary]) -> Table:
     """Return what items of each popularity group contribute to Recall@20."""
     lines = [
-        [name, *(str(row.groups[group][SELECTION_METRICS[0]]) for group in GROUPS)]
+        [name, *(str(row.groups[group][RECALL]) for group in GROUPS)]
         for name, row in rows.items()
         if row.groups
     ]
     return Table(["Recall@20", *(f"{group} items" for group in GROUPS)], lines)
-
-
-def timing_table(
-    times: Mapping[str, EpochTime], stated: Mapping[str, float], reference: str
-) -> Table:
-    """Return epoch times beside those of the paper, and their ratios to one of the models."""
-    rows = [
-        [
-            name,
-            f"{stated[name]:.1f}" if name in stated else NOTHING,
-            f"{stated[name] / stated[reference]:.2f}" if name in stated else NOTHING,
-            f"{time.seconds:.1f}",
-            f"{time.ratio:.2f}",
-        ]
-        for name, time in times.items()
-    ]
-    columns = ["", "paper s / epoch", "paper ratio", "s / epoch", f"ratio to {reference}"]
-    return Table(columns, rows)
-
-
-def _escaped(cell: str) -> str:
-    return "".join(f"\\{letter}" if letter in "&%_#" else letter for letter in cell)

@@ -2,59 +2,22 @@
 
 import gc
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain, count
 from statistics import median
-from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from mgformer.data.interactions import Interactions
-from mgformer.data.sampling import Batch, num_batches, shuffled_batches
-from mgformer.errors import ConfigError
+from mgformer.data.sampling import shuffled_batches
 from mgformer.graph.bipartite import Graph
 from mgformer.models import build_model
 from mgformer.models.base import TrainableModel
 from mgformer.progress import phase
 from mgformer.runs.config import RunConfig
-from mgformer.runs.train import prepare
 from mgformer.training.loop import step_on
-from mgformer.training.memory import keep_freed_memory
 from mgformer.training.optimizers import build_optimizers
-
-
-class EpochTime(NamedTuple):
-    """How long an epoch takes."""
-
-    seconds: float
-    """Median over the rounds, scaled to the steps of an epoch."""
-    ratio: float
-    """Median over the rounds of the ratio to the reference within a round."""
-
-
-def epoch_times(
-    configs: Mapping[str, RunConfig], reference: str, *, steps: int = 10, repeats: int = 5
-) -> dict[str, EpochTime]:
-    """Time training epochs of runs on the same data, by some steps of each in turn.
-
-    Args:
-        configs: Name → run; all use the data and the split of the first.
-        reference: The run that the others are compared with.
-        steps: Steps in a round.
-        repeats: Rounds, after a first one that warms up.
-    """
-    keep_freed_memory()
-    pairs = prepare(next(iter(configs.values()))).split.train
-    tasks = {name: stepper(config, pairs, steps) for name, config in configs.items()}
-    seconds = interleaved(tasks, repeats)
-    num_steps = {n: num_batches(pairs, config.train.batch_size) for n, config in configs.items()}
-    return {
-        name: EpochTime(
-            median(seconds[name]) / steps * num_steps[name],
-            median_ratio(seconds, name, reference) * num_steps[name] / num_steps[reference],
-        )
-        for name in configs
-    }
 
 
 def interleaved(tasks: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, list[float]]:
@@ -81,13 +44,11 @@ def stepper(config: RunConfig, pairs: Interactions, steps: int) -> Callable[[], 
     """Return a function that trains for `steps` steps and continues on the next call."""
     rng = np.random.default_rng(0)
     model = build_model(config.model_name, config.model, Graph(pairs.matrix), rng)
-    if not isinstance(model, TrainableModel):
-        raise ConfigError(
-            f"{config.model_name} is not trained step by step, so it has no epochs to time"
-        )
+    assert isinstance(model, TrainableModel), "only models that are trained step by step are timed"
     optimizers = build_optimizers(model, config.train)
     generator = torch.Generator().manual_seed(0)
-    batches = endless(pairs, config.train.batch_size, rng)
+    epochs = (shuffled_batches(pairs, config.train.batch_size, rng) for _ in count())
+    batches = chain.from_iterable(epochs)
     model.train()
 
     def run() -> None:
@@ -95,9 +56,3 @@ def stepper(config: RunConfig, pairs: Interactions, steps: int) -> Callable[[], 
             step_on(next(batches), model, optimizers, generator)
 
     return run
-
-
-def endless(pairs: Interactions, batch_size: int, rng: np.random.Generator) -> Iterator[Batch]:
-    """Yield batches of one epoch after another."""
-    while True:
-        yield from shuffled_batches(pairs, batch_size, rng)

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from mgformer.data.dataset import Dataset
 from mgformer.data.splits import Split
-from mgformer.errors import ConfigError, DataError, MgformerError
-from mgformer.experiments.search import import_optuna, propose, search_space
-from mgformer.experiments.trials import Trial, Tuning, load_tuning, save_tuning
+from mgformer.errors import BundleError, ConfigError, DataError, MgformerError
+from mgformer.experiments.search import Trial, import_optuna, propose, search_space
 from mgformer.files import write_text
 from mgformer.models.space import Dimension
 from mgformer.progress import phase
@@ -34,13 +34,31 @@ if TYPE_CHECKING:
     import optuna
 
 BEST = "best.toml"
+TRIALS = "trials.json"
 log = logging.getLogger("mgformer")
+
+
+class Tuning(BaseModel):
+    """The trials of a tuning, on disk: one file, rewritten whole after every trial.
+
+    The file holds finished trials only: a trial that was killed is made again. (Optuna's own
+    storages keep a killed trial as running for ever; its journal cannot be read after a truncated
+    line, and one report to SQLite takes a tenth of a second.)
+    """
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+    config: dict[str, Any]
+    """The given run, which is the first trial."""
+    fingerprint: str
+    held: list[str]
+    """Options that tuning does not change."""
+    trials: list[Trial] = []
 
 
 class TuningResult(NamedTuple):
     """All trials of a tuning, and the best options."""
 
-    given: RunConfig
     config: RunConfig
     """The run with the best options."""
     trials: list[Trial]
@@ -57,17 +75,13 @@ class TuningResult(NamedTuple):
 
     def changes(self, trial: Trial) -> dict[str, Any]:
         """Return the options of a trial that differ from those of the given run."""
-        given = flat_options(self.given.to_mapping())
+        given = self.trials[0].options
         return {name: v for name, v in trial.options.items() if given.get(name) != v}
 
     def counts(self) -> str:
         """Say how many trials were made, pruned and failed."""
         states = Counter(trial.state for trial in self.trials)
         return f"{len(self.trials)} trials, {states['pruned']} pruned, {states['failed']} failed"
-
-    def describe_best(self) -> str:
-        """Say how many trials were made, and which options the best one changed."""
-        return f"{self.counts()}; {option_list(self.changes(self.best)) or 'the given options'}"
 
     def to_toml(self) -> str:
         """Return the best run as TOML, headed by how it was found."""
@@ -113,43 +127,48 @@ def tune(
             f"{config.model_name} has no options to tune{why}; train it with: mgformer train"
         )
     import_optuna()  # before the data are read
-    prepared = prepare(config, dataset)
-    blind = without_test(prepared.split)
-    if not len(blind.valid):
-        raise DataError(
-            f"{prepared.dataset.name}: has no validation part to tune on; set split.valid above 0"
-        )
-    tuning = _load_or_start(folder, config, prepared.dataset.fingerprint, sorted(fixed), space)
-    done, start = tuning.trials, flat_options(config.to_mapping())
+    data, split, before = prepare(config, dataset)
+    if not len(split.valid):
+        raise DataError(f"{data.name}: has no validation part to tune on; set split.valid above 0")
+    blind = replace(split, test=split.test.subset(np.zeros(len(split.test), dtype=bool)))
+    given = config.to_mapping()
+    new = Tuning(config=given, fingerprint=data.fingerprint, held=sorted(fixed))
+    tuning = load_tuning(folder) or new
+    _check_continues(folder, tuning, new, config, space)
+    done = tuning.trials
     with phase("trials", trials) as advance:
         advance(min(len(done), trials))
         while len(done) < trials and not (done and time.monotonic() - began > timeout):
-            attempt = propose(space, start, config.seed, done)
-            trial = _make_trial(config, attempt, blind, prepared.before)
-            log.info("trial %d: %s", len(done), _line(trial))
+            attempt = propose(space, flat_options(given), config.seed, done)
+            trial = _make_trial(config, attempt, blind, before)
+            outcome = f"failed: {trial.error}" if trial.error else trial.state
+            if trial.state == "complete":
+                outcome = f"validation NDCG@20 {trial.value:.4f}"
+            log.info("trial %d: %s  %s", len(done), outcome, option_list(trial.options, "  "))
             done.append(trial)
-            save_tuning(tuning, folder)
+            folder.mkdir(parents=True, exist_ok=True)
+            write_text(folder / TRIALS, tuning.model_dump_json(indent=1) + "\n")
             advance(1)
     complete = [number for number, trial in enumerate(done) if trial.state == "complete"]
-    if not complete:
-        raise ConfigError(f"{folder}: all {len(done)} trials failed; the first: {done[0].error}")
     ranked = sorted(complete, key=lambda number: -done[number].value)
-    result = TuningResult(
-        config,
-        with_options(config, done[ranked[0]].options),
-        done,
-        ranked,
-        prepared.dataset.name,
-        tuning.fingerprint,
-        protocol_of(config, blind),
-    )
+    if not ranked:
+        raise ConfigError(f"{folder}: all {len(done)} trials failed; the first: {done[0].error}")
+    best, protocol = with_options(config, done[ranked[0]].options), protocol_of(config, blind)
+    result = TuningResult(best, done, ranked, data.name, data.fingerprint, protocol)
     write_text(folder / BEST, result.to_toml())
     return result
 
 
-def without_test(split: Split) -> Split:
-    """Return a split whose test part is empty."""
-    return replace(split, test=split.test.subset(np.zeros(len(split.test), dtype=bool)))
+def load_tuning(folder: Path) -> Tuning | None:
+    """Return the tuning in `folder`; None if there is none."""
+    path = folder / TRIALS
+    if not path.exists():
+        return None
+    try:
+        return Tuning.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        problem = error.errors()[0]["msg"]
+        raise BundleError(f"{path}: damaged, not a list of trials ({problem}); delete it") from None
 
 
 def with_options(config: RunConfig, options: Mapping[str, Any]) -> RunConfig:
@@ -169,23 +188,16 @@ def option_list(options: Mapping[str, Any], separator: str = ", ") -> str:
     )
 
 
-def _load_or_start(
-    folder: Path,
-    config: RunConfig,
-    fingerprint: str,
-    fixed: list[str],
-    space: Mapping[str, Dimension],
-) -> Tuning:
-    """Return the tuning in `folder`, or a new one; refuse one with other options or data."""
-    found = load_tuning(folder)
-    if found is None:
-        return Tuning(config=config.to_mapping(), fingerprint=fingerprint, held=fixed)
+def _check_continues(
+    folder: Path, found: Tuning, new: Tuning, config: RunConfig, space: Mapping[str, Dimension]
+) -> None:
+    """Refuse to continue a tuning of other options or data."""
     check_config(folder, found.config, config)
-    check_data(folder, found.fingerprint, fingerprint)
-    if found.held != fixed:
+    check_data(folder, found.fingerprint, new.fingerprint)
+    if found.held != new.held:
         raise ConfigError(
-            f"{folder}: the trials there have {found.held} fixed, expected {fixed}; delete it, or"
-            " choose another folder"
+            f"{folder}: the trials there have {found.held} fixed, expected {new.held}; delete it,"
+            " or choose another folder"
         )
     tried = [pair for trial in found.trials for pair in trial.options.items()]
     if any(name not in space or value not in space[name] for name, value in tried):
@@ -193,7 +205,6 @@ def _load_or_start(
             f"{folder}: the trials there lie outside the search space of this version of mgformer;"
             " delete it, or choose another folder"
         )
-    return found
 
 
 def _make_trial(
@@ -210,24 +221,16 @@ def _make_trial(
             if attempt.should_prune():
                 raise optuna.TrialPruned
 
-    def ended(**how: Any) -> Trial:
-        seconds = round(time.perf_counter() - began, 3)
-        return Trial(options=attempt.params, curve=curve, seconds=seconds, **how)
-
+    outcome: dict[str, Any]
     try:
         run = with_options(config, attempt.params)
         found = validate(run, split, before=before, write=follow)
+        outcome = {"state": "complete", "valid": found.figures, "epochs": found.epochs}
     except optuna.TrialPruned:
-        return ended(state="pruned")
+        outcome = {"state": "pruned"}
     except (MgformerError, MemoryError, np.linalg.LinAlgError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and "allocate" not in str(error):
             raise  # torch raises a RuntimeError when memory runs out
-        return ended(state="failed", error=str(error) or type(error).__name__)
-    return ended(state="complete", valid=found.figures, epochs=found.epochs)
-
-
-def _line(trial: Trial) -> str:
-    outcome = f"failed: {trial.error}" if trial.error else trial.state
-    if trial.state == "complete":
-        outcome = f"validation NDCG@20 {trial.value:.4f}"
-    return f"{outcome}  {option_list(trial.options, '  ')}"
+        outcome = {"state": "failed", "error": str(error) or type(error).__name__}
+    seconds = round(time.perf_counter() - began, 3)
+    return Trial(options=attempt.params, curve=curve, seconds=seconds, **outcome)
