@@ -129,8 +129,6 @@ def softmax_attention(
         return scores.softmax(1) @ values
 
     chunk = max(1, max_scores // max(len(keys), 1))
-    if len(queries) <= chunk:
-        return piece(queries, query_angles)
     return torch.cat(list(_recomputed(piece, chunk, queries, query_angles)))
 
 
@@ -233,10 +231,7 @@ def kernel_attention(
     """
     if query_angles is None:
         query_angles = angles
-    if chunk is None:
-        summary = summarize(log_key_features(keys, projection, angles), values)
-        return attend(log_query_features(queries, projection, query_angles), summary)
-
+    chunk = chunk or max(len(keys), len(queries), 1)
     summary = summarize_chunked(keys, values, projection, angles, chunk)
 
     def read(queries: Tensor, angles: Tensor | None) -> Tensor:
@@ -268,8 +263,12 @@ def _recomputed(
 ) -> Iterator[T]:
     """Call a function on each chunk of tensors with the same number of rows.
 
-    Intermediate results are not kept: the backward pass computes them again.
+    If there are several chunks, intermediate results are not kept: the backward pass computes them
+    again.
     """
+    if len(first) <= chunk:
+        yield function(first, *others)
+        return
     chunks = first.split(chunk)
     columns = [[None] * len(chunks) if part is None else part.split(chunk) for part in others]
     for arguments in zip(chunks, *columns, strict=True):

@@ -77,14 +77,14 @@ def attention_insides(
     model: "MGFormer", graph: Graph, before: Mapping[str, Tensor] | None
 ) -> list[Inside]:
     """Return what can be shown of the attention; see `TrainableModel.insides`."""
-    layer, found = model.layers[0], list[Inside]()
+    layer, found = next(iter(model.layers), None), list[Inside]()
     trained, masked = before is not None, model.config.mask == "sine"
     with torch.no_grad():
         if isinstance(layer, NeighborAttention) and (trained or not masked):
             found += _describe_neighbors(model, layer, graph)
         if isinstance(layer, LandmarkAttention):
             found += _describe_prototypes(landmark_prototypes(model, layer), graph)
-        if isinstance(layer, KernelAttention) and layer.map.log and layer.edges is None and trained:
+        if isinstance(layer, KernelAttention) and layer.has_summary and trained:
             found += _describe_prototypes(kernel_prototypes(model, layer), graph)
         if before is not None and masked:
             found.append(_describe_masks(list(degree_masks(model, graph, before))))
