@@ -18,10 +18,9 @@ from mgformer.data.sampling import Batch
 from mgformer.graph.bipartite import Graph
 from mgformer.models.base import EmbeddingDim, ModelConfig, TrainableModel
 from mgformer.models.space import Float, Int
-from mgformer.nn.gathering import rows_at
-from mgformer.nn.initialization import normal_table
 from mgformer.nn.losses import align_uniform
 from mgformer.nn.propagation import Propagation, places_of
+from mgformer.nn.tables import normal_table, rows_at
 from mgformer.ranking.score import Kind
 from mgformer.ranking.scorers import DotScorer
 

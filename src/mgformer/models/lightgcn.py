@@ -17,10 +17,9 @@ from mgformer.data.sampling import Batch, UnseenItems
 from mgformer.graph.bipartite import Graph
 from mgformer.models.base import EmbeddingDim, ModelConfig, TrainableModel
 from mgformer.models.space import Float, Int
-from mgformer.nn.gathering import rows_at
-from mgformer.nn.initialization import normal_table
 from mgformer.nn.losses import bpr, info_nce, l2_of_rows
 from mgformer.nn.propagation import Propagation, places_of
+from mgformer.nn.tables import normal_table, rows_at
 from mgformer.ranking.scorers import DotScorer
 
 

@@ -24,9 +24,9 @@ from mgformer.graph.sparse import pattern_of, scaled
 from mgformer.models.base import ModelConfig
 from mgformer.models.lightgcn import LightGCN, Triple, contrast_within
 from mgformer.models.space import Float
-from mgformer.nn.gathering import rows_at
 from mgformer.nn.losses import info_nce
 from mgformer.nn.propagation import Propagation, mean_of_layers
+from mgformer.nn.tables import rows_at
 
 
 class SGL(LightGCN):

@@ -39,7 +39,7 @@ from mgformer.graph.bipartite import Graph
 from mgformer.graph.sparse import BLOCK_ENTRIES, row_numbers, top_of_product
 from mgformer.models.base import EmbeddingDim, ModelConfig, TrainableModel
 from mgformer.models.space import Float, Int
-from mgformer.nn.initialization import normal_table
+from mgformer.nn.tables import normal_table
 from mgformer.ranking.scorers import DotScorer
 
 SEEN_AMONG_DRAWN = 0.3

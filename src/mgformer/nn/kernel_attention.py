@@ -36,7 +36,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from mgformer.nn.features import positive_log_features
-from mgformer.nn.gathering import rows_at
+from mgformer.nn.tables import rows_at
 
 T = TypeVar("T")
 EDGES = 65_536

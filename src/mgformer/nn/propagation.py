@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from mgformer.graph.sparse import SparseProduct
-from mgformer.nn.gathering import rows_at
+from mgformer.nn.tables import rows_at
 
 
 class Propagation:

@@ -19,7 +19,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from mgformer.graph.sparse import row_numbers
-from mgformer.nn.initialization import xavier_matrices
+from mgformer.nn.tables import xavier_matrices
 
 LIMIT = 10.0
 """Bound on the magnitude of scores; their exponentials then need no shift."""

@@ -44,10 +44,9 @@ from mgformer.models.gformer.sampled_edges import (
     with_rebuilt_edges,
 )
 from mgformer.models.space import Float, Int
-from mgformer.nn.gathering import rows_at
-from mgformer.nn.initialization import normal_table
 from mgformer.nn.losses import bpr, mean_log_sum_exp
 from mgformer.nn.propagation import Propagation
+from mgformer.nn.tables import normal_table, rows_at
 from mgformer.ranking.scorers import DotScorer
 
 HIGHEST_SCORE = 3.0

@@ -23,8 +23,7 @@ from mgformer.graph.sparse import csr_matmul, row_numbers
 from mgformer.models.mgformer.options import MGFormerConfig
 from mgformer.nn import kernel_attention as attention
 from mgformer.nn.features import FEATURE_MAPS
-from mgformer.nn.gathering import rows_at
-from mgformer.nn.initialization import normal_table, xavier_matrices
+from mgformer.nn.tables import normal_table, rows_at, xavier_matrices
 
 CHUNK = 16_384
 """Nodes whose features are held at a time."""

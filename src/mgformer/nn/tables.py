@@ -1,10 +1,11 @@
-"""Starting values of parameters, all drawn from a numpy generator."""
+"""Tables of parameters: their starting values, and the rows of some nodes."""
 
 import math
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 
 def normal_table(
@@ -24,3 +25,12 @@ def xavier_matrices(count: int, channels: int, rng: np.random.Generator) -> Tens
     """Return square matrices [count, channels, channels] of Xavier's uniform numbers."""
     bound = math.sqrt(6 / (2 * channels))
     return torch.from_numpy(rng.uniform(-bound, bound, size=(count, channels, channels))).float()
+
+
+def rows_at(x: Tensor, numbers: Tensor) -> Tensor:
+    """Return x[numbers] […, d] for x [N, d].
+
+    The gradient of plain indexing is summed in an order that changes from run to run if torch has
+    several threads. The gradient of an embedding is summed in a fixed order, and as fast.
+    """
+    return functional.embedding(numbers, x)
