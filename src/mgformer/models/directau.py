@@ -53,29 +53,21 @@ class DirectAU(TrainableModel):
         lightgcn = self.config.encoder == "lightgcn"
         self.propagation = Propagation(graph.adjacency) if lightgcn else None
 
-    def encode(self, nodes: Tensor) -> Tensor:
-        """Return z [q, d] of nodes."""
-        if self.propagation is None:
-            return self.lookup(self.embeddings, nodes)
-        return self.propagation.mean(self.embeddings, self.config.num_layers, nodes)
+    def encode(self, nodes: Tensor | None = None) -> Tensor:
+        """Return z [q, d] of nodes, or [N, d] of all nodes."""
+        if self.propagation is not None:
+            return self.propagation.mean(self.embeddings, self.config.num_layers, nodes)
+        return self.embeddings.clone() if nodes is None else self.lookup(self.embeddings, nodes)
 
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
         nodes, (users, items) = places_of(batch.users, batch.items + self.num_users)
-        z = self.encode(nodes)
-        config = self.config
-        return align_uniform(
-            rows_at(z, users),
-            rows_at(z, items),
-            config.uniformity_weight,
-            t=config.uniformity_t,
-            sides="mean",
-        )
+        z, config = self.encode(nodes), self.config
+        pairs = rows_at(z, users), rows_at(z, items)
+        return align_uniform(*pairs, config.uniformity_weight, t=config.uniformity_t, sides="mean")
 
     def scorer(self) -> DotScorer:
-        if self.propagation is None:
-            return self.dot_scorer(self.embeddings.detach().clone())
         with torch.no_grad():
-            return self.dot_scorer(self.propagation.mean(self.embeddings, self.config.num_layers))
+            return self.dot_scorer(self.encode())
 
     def tables(self) -> list[nn.Parameter]:
         return [self.embeddings] if self.propagation is None else []

@@ -82,19 +82,12 @@ class SGL(LightGCN):
             other = mean_of_layers(second, self.embeddings, triple.nodes)
             return contrast_within(triple, one, other, temperature)
         other = mean_of_layers(second, self.embeddings)  # [N, d]
-        sides = other[: self.num_users], other[self.num_users :]
-        return sum(
-            (
-                info_nce(
-                    rows_at(one, places),
-                    rows_at(other, triple.nodes[places]),
-                    temperature,
-                    candidates=side,
-                )
-                for places, side in zip((triple.users, triple.items), sides, strict=True)
-            ),
-            start=torch.zeros(()),
-        )
+        users, items = other[: self.num_users], other[self.num_users :]
+        total = torch.zeros(())
+        for places, side in ((triple.users, users), (triple.items, items)):
+            views = rows_at(one, places), rows_at(other, triple.nodes[places])
+            total = total + info_nce(*views, temperature, candidates=side)
+        return total
 
 
 class Thinning:

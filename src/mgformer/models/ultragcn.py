@@ -88,13 +88,12 @@ class UltraGCN(TrainableModel):
         options = self.config
         self.embeddings = normal_table(self.num_nodes, options.dim, rng, options.spread)  # X [N, d]
         cells, pairs = graph.num_users * graph.num_items, max(1, graph.interactions.nnz)
-        balanced = SEEN_AMONG_DRAWN * cells / pairs
-        given = options.negative_weight
+        given, balanced = options.negative_weight, SEEN_AMONG_DRAWN * cells / pairs
         self.negative_weight = balanced if given is None else given
         degrees = np.maximum(graph.user_degrees, 1)
-        of_users, of_items = np.sqrt(degrees + 1) / degrees, (graph.item_degrees + 1) ** -0.5
-        self.beta_users = _fixed(of_users)  # [U]; β is the product with that of the item
-        self.beta_items = _fixed(of_items)  # [I]
+        # β is the product of a factor of the user and one of the item.
+        self.beta_users = _fixed(np.sqrt(degrees + 1) / degrees)  # [U]
+        self.beta_items = _fixed((graph.item_degrees + 1) ** -0.5)  # [I]
         self.rarity = _fixed(graph.interactions.nnz / degrees)  # [U] E / d_u
         neighbors, omega = item_neighbors(graph, options.num_neighbors)
         self.neighbors = nn.Buffer(torch.from_numpy(neighbors), persistent=False)  # [I, K]
@@ -157,17 +156,11 @@ def item_neighbors(
     r = graph.interactions
     totals = r.T @ graph.user_degrees.astype(np.float64)  # g [I], as Σ d_u over its users
     left, right = np.sqrt(totals + 1) / np.maximum(totals, 1), 1 / np.sqrt(totals + 1)
-
-    def turn_into_omega(
-        values: NDArray[np.float32], rows: NDArray[np.int32], columns: NDArray[np.int32]
-    ) -> None:
-        values *= left[rows] * right[columns]
-
     nearest = top_of_product(
         r.T.tocsr(),
         r,
         num_neighbors,
-        weigh=turn_into_omega,
+        weigh=lambda values, i, k: values * (left[i] * right[k]),
         diagonal=True,
         block_entries=block_entries,
     )

@@ -219,15 +219,10 @@ def kernel_attention(
 ) -> Tensor:
     """Return masked kernel attention [q, D] with positive features: Eq. (12), finite at any scale.
 
-    Args:
-        queries: [q, m], scaled by m^(-1/4).
-        keys: [n, m], scaled by m^(-1/4).
-        values: [n, D].
-        projection: [F, m].
-        angles: Angles of the keys [n], in [0, π/2]; None: no mask.
-        query_angles: Angles of the queries [q]; those of the keys if not given.
-        chunk: Nodes to process at a time. Features are then not kept, and the backward pass
-            computes them again. None: all at once.
+    Queries [q, m] and keys [n, m] are scaled by m^(-1/4). `angles` [n] of the keys lie in [0, π/2];
+    None means no mask. `query_angles` [q] are those of the keys if not given. With a `chunk`, so
+    many nodes are processed at a time: features are not kept, and the backward pass computes them
+    again.
     """
     if query_angles is None:
         query_angles = angles

@@ -49,16 +49,9 @@ def align_uniform(
     """Return alignment plus `weight` times uniformity of matching rows [B, D]: Eq. (13).
 
     Rows are scaled to unit length. Alignment is the mean ‖u - i‖² over pairs. Uniformity of a side
-    is log mean exp(-t ‖x_a - x_b‖²) over all a ≠ b. Duplicates in a batch count as different rows.
-    A batch of one pair has no uniformity.
-
-    Args:
-        users: Embeddings of the users of the batch.
-        items: Embeddings of their items.
-        weight: λ of MGFormer, γ of DirectAU.
-        t: Sharpness of uniformity: 1 in MGFormer's paper, 2 in DirectAU.
-        sides: Uniformity of users and items is summed in MGFormer's paper, averaged in DirectAU.
-        block_rows: Rows compared with all others at a time.
+    is log mean exp(-t ‖x_a - x_b‖²) over all a ≠ b; `sides` says how users and items are combined.
+    MGFormer's paper has t = 1 and the sum, DirectAU t = 2 and the mean. Duplicates in a batch count
+    as different rows. A batch of one pair has no uniformity.
     """
     weight = weight if sides == "sum" else 0.5 * weight
     value: Tensor = _AlignUniform.apply(users, items, weight, t, block_rows)  # type: ignore[no-untyped-call]
@@ -133,12 +126,8 @@ def info_nce(
 ) -> Tensor:
     """Return the mean over r of logsumexp_k(a_r·c_k / τ) - a_r·b_r / τ, with rows of unit length.
 
-    Args:
-        a: One view [B, D].
-        b: The other view of the same rows [B, D].
-        temperature: τ.
-        candidates: The c_k [C, D], which include the b_r; the rows of b if not given.
-        block_scores: Scores a_r·c_k held at a time.
+    a and b are two views [B, D] of the same rows. The candidates c_k [C, D] include the b_r; they
+    are the rows of b if not given.
     """
     a, b = functional.normalize(a), functional.normalize(b)
     c = b if candidates is None else functional.normalize(candidates)

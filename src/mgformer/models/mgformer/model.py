@@ -114,14 +114,9 @@ class MGFormer(TrainableModel):
         """Alignment of the pairs, uniformity of their users and of their items: Eq. (13)."""
         config = self.config
         nodes = torch.cat([batch.users, batch.items + self.num_users])
-        h_users, h_items = self.outputs(nodes, generator).split(len(batch.users))
-        return align_uniform(
-            h_users,
-            h_items,
-            config.uniformity_weight,
-            t=config.uniformity_t,
-            sides=config.uniformity_sides,
-        )
+        users, items = self.outputs(nodes, generator).split(len(batch.users))
+        weight, t, sides = config.uniformity_weight, config.uniformity_t, config.uniformity_sides
+        return align_uniform(users, items, weight, t=t, sides=sides)
 
     def scorer(self) -> DotScorer:
         with torch.no_grad():

@@ -11,7 +11,6 @@ from typing import Annotated, Literal
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 from pydantic import NonNegativeFloat, PositiveInt
 
 from mgformer.graph.bipartite import Graph
@@ -43,14 +42,11 @@ class ItemKNN(Model):
     def scorer(self) -> HistoryScorer:
         items = _item_rows(self.graph, self.config.weighting)
         norms = np.sqrt(np.asarray(items.multiply(items).sum(axis=1)).ravel())
-
-        def divide_by_norms(
-            values: NDArray[np.float32], rows: NDArray[np.int32], columns: NDArray[np.int32]
-        ) -> None:
-            values /= norms[rows] * norms[columns] + self.config.shrink
-
         nearest = top_of_product(
-            items, items.T.tocsr(), self.config.num_neighbors, weigh=divide_by_norms
+            items,
+            items.T.tocsr(),
+            self.config.num_neighbors,
+            weigh=lambda values, i, j: values / (norms[i] * norms[j] + self.config.shrink),
         )
         return HistoryScorer(self.graph.interactions, sp.csr_array(nearest.T.tocsr()))
 
