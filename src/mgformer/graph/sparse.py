@@ -47,6 +47,10 @@ class SparseProduct:
         product: Tensor = _Product.apply(dense, self.matrix, self.transposed)  # type: ignore[no-untyped-call]
         return product
 
+    def rows(self, dense: Tensor, numbers: Tensor) -> Tensor:
+        """Return only some rows [q, K] of the product; its gradient follows only their entries."""
+        return SparseProduct(self.matrix[numbers.numpy()])(dense)
+
 
 class _Product(torch.autograd.Function):
     @staticmethod

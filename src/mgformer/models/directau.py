@@ -16,10 +16,11 @@ from torch import Tensor, nn
 
 from mgformer.data.sampling import Batch
 from mgformer.graph.bipartite import Graph
+from mgformer.graph.sparse import SparseProduct
 from mgformer.models.base import EmbeddingDim, ModelConfig, TrainableModel
 from mgformer.models.space import Float, Int
 from mgformer.nn.losses import align_uniform
-from mgformer.nn.propagation import Propagation, places_of
+from mgformer.nn.propagation import mean_of_layers, places_of
 from mgformer.nn.tables import normal_table, rows_at
 from mgformer.ranking.score import Kind
 from mgformer.ranking.scorers import DotScorer
@@ -50,13 +51,15 @@ class DirectAU(TrainableModel):
     def __init__(self, config: ModelConfig, graph: Graph, rng: np.random.Generator) -> None:
         super().__init__(config, graph, rng)
         self.embeddings = normal_table(self.num_nodes, self.config.dim, rng)
-        lightgcn = self.config.encoder == "lightgcn"
-        self.propagation = Propagation(graph.adjacency) if lightgcn else None
+        self.propagation = None
+        if self.config.encoder == "lightgcn":
+            self.propagation = SparseProduct(graph.adjacency, symmetric=True)
 
     def encode(self, nodes: Tensor | None = None) -> Tensor:
         """Return z [q, d] of nodes, or [N, d] of all nodes."""
         if self.propagation is not None:
-            return self.propagation.mean(self.embeddings, self.config.num_layers, nodes)
+            layers = [self.propagation] * self.config.num_layers
+            return mean_of_layers(layers, self.embeddings, nodes)
         return self.embeddings.clone() if nodes is None else self.lookup(self.embeddings, nodes)
 
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:

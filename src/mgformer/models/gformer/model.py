@@ -33,7 +33,7 @@ from mgformer.models.gformer.edge_attention import EdgeAttention, EdgePattern
 from mgformer.models.gformer.positions import anchor_encoding, closeness, drawn_linear, tiled_means
 from mgformer.models.space import Float, Int
 from mgformer.nn.losses import bpr, mean_log_sum_exp
-from mgformer.nn.propagation import Propagation
+from mgformer.nn.propagation import mean_of_layers
 from mgformer.nn.tables import normal_table, rows_at
 from mgformer.ranking.scorers import DotScorer
 
@@ -116,7 +116,7 @@ class GFormer(TrainableModel):
         super().__init__(config, graph, rng)
         dim, num_layers = self.config.dim, self.config.num_position_layers
         self.pattern = sampled.edges_with_loops(graph)
-        self.average = Propagation(sampled.normalized_by_rows(self.pattern))
+        self.average = SparseProduct(sampled.normalized_by_rows(self.pattern), symmetric=True)
         self.unseen = UnseenItems(graph.interactions)
         self.embeddings = normal_table(graph.num_nodes, dim, rng)  # X
         self.attention = EdgeAttention(dim, self.config.num_heads, rng)
@@ -218,7 +218,7 @@ class GFormer(TrainableModel):
     def scorer(self) -> DotScorer:
         num_layers = self.config.num_layers
         with torch.no_grad():
-            z = (num_layers + 1) * self.average.mean(self.embeddings, num_layers)
+            z = (num_layers + 1) * mean_of_layers([self.average] * num_layers, self.embeddings)
         return self.dot_scorer(z)
 
     def _positions(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
