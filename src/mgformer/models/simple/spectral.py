@@ -1,8 +1,4 @@
-"""GF-CF (Shen et al., CIKM 2021, arXiv:2108.07567): a history as a signal on the item graph.
-
-The filter is the sum of a linear one (two steps on the graph) and an ideal low-pass one (the
-leading singular vectors). Items without users have degree 0. The authors' code divides by zero
-there; here their D^(±1/2) is 0.
+"""Models that project a history on the leading singular vectors: PureSVD and GF-CF.
 
 Shapes: U users, I items, F factors; R and its normalized form R̃ are [U, I], V is [I, F].
 """
@@ -16,12 +12,40 @@ from pydantic import NonNegativeFloat, PositiveInt
 from mgformer.graph.bipartite import inverse_sqrt
 from mgformer.graph.spectral import feasible_rank, truncated_svd
 from mgformer.models.base import Model, ModelConfig
-from mgformer.models.space import Float, Int
+from mgformer.models.space import Choice, Float, Int
 from mgformer.ranking.scorers import HistoryScorer
 
 
+class PureSVD(Model):
+    """scores(u) = r_u V Vᵀ, with V the leading right singular vectors of R.
+
+    This is the best low-rank approximation of R (Cremonesi et al., RecSys 2010).
+    """
+
+    class Config(ModelConfig):
+        """Options of PureSVD."""
+
+        rank: Annotated[PositiveInt, Int(4, 512, log=True)] = 64
+        """Number of singular vectors; at most min(users, items) are used."""
+        normalized: Annotated[bool, Choice((False, True))] = False
+        """Take the singular vectors of D_u^(-1/2) R D_i^(-1/2) instead of those of R."""
+
+    config: Config
+
+    def scorer(self) -> HistoryScorer:
+        matrix = self.graph.normalized if self.config.normalized else self.graph.interactions
+        rank = feasible_rank(self.config.rank, matrix)
+        right = truncated_svd(matrix, rank, self.rng).right
+        return HistoryScorer(self.graph.interactions, left=right, right=right)
+
+
 class GFCF(Model):
-    """scores(u) = r_u R̃ᵀR̃ + α r_u D_i^(-1/2) V Vᵀ D_i^(1/2), V leading right vectors of R̃."""
+    """scores(u) = r_u R̃ᵀR̃ + α r_u D_i^(-1/2) V Vᵀ D_i^(1/2), V leading right vectors of R̃.
+
+    A history is a signal on the item graph (Shen et al., CIKM 2021, arXiv:2108.07567). The first
+    filter is linear, two steps on the graph; the second is an ideal low-pass filter. The authors'
+    code divides by zero for items without users; here their D^(±1/2) is 0.
+    """
 
     class Config(ModelConfig):
         """Options of GF-CF."""
