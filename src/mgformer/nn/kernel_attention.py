@@ -8,7 +8,7 @@
                     `log_query_features`
     Eq. (12)        `kernel_attention`
 
-`nn.naive_attention` states the same equations over all pairs. It is the specification.
+`tests/nn/oracles_attention.py` states the same equations over all pairs. It is the specification.
 
 With positive features in logarithms, Eq. (12) is two softmaxes. The first one summarizes the keys:
 each feature r keeps the logarithm of its mass, L_r = logsumexp_j a_jr, and a mean of the values,
