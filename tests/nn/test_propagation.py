@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from mgformer.graph.sparse import SparseProduct
-from mgformer.nn.propagation import mean_of_layers, places_of
+from mgformer.nn.embeddings import mean_of_layers, places_of
 from tests.graph.oracles_graph import normalized_adjacency
 
 

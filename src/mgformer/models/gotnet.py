@@ -37,8 +37,8 @@ from mgformer.graph.bipartite import Graph
 from mgformer.models.base import ModelConfig, heads_must_divide
 from mgformer.models.lightgcn import LightGCN
 from mgformer.models.space import Float, Int
+from mgformer.nn.embeddings import rows_at, xavier_matrices
 from mgformer.nn.kernel_attention import softmax_attention
-from mgformer.nn.tables import rows_at, xavier_matrices
 
 
 class GOTNet(LightGCN):

@@ -18,9 +18,8 @@ from mgformer.graph.bipartite import Graph
 from mgformer.graph.sparse import SparseProduct
 from mgformer.models.base import EmbeddingDim, ModelConfig, TrainableModel
 from mgformer.models.space import Float, Int
+from mgformer.nn.embeddings import mean_of_layers, normal_table, places_of, rows_at
 from mgformer.nn.losses import bpr, info_nce, l2_of_rows
-from mgformer.nn.propagation import mean_of_layers, places_of
-from mgformer.nn.tables import normal_table, rows_at
 from mgformer.ranking.scorers import DotScorer
 
 

@@ -24,9 +24,8 @@ from mgformer.graph.sparse import SparseProduct, pattern_of, scaled
 from mgformer.models.base import ModelConfig
 from mgformer.models.lightgcn import LightGCN, Triple, contrast_within
 from mgformer.models.space import Float
+from mgformer.nn.embeddings import mean_of_layers, rows_at
 from mgformer.nn.losses import info_nce
-from mgformer.nn.propagation import mean_of_layers
-from mgformer.nn.tables import rows_at
 
 
 class SGL(LightGCN):

@@ -27,7 +27,6 @@ batch, C items drawn for each, K neighbors of an item.
 from typing import Annotated
 
 import numpy as np
-import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
@@ -39,7 +38,7 @@ from mgformer.graph.bipartite import Graph
 from mgformer.graph.sparse import BLOCK_ENTRIES, row_numbers, top_of_product
 from mgformer.models.base import EmbeddingDim, ModelConfig, TrainableModel
 from mgformer.models.space import Float, Int
-from mgformer.nn.tables import normal_table
+from mgformer.nn.embeddings import normal_table
 from mgformer.ranking.scorers import DotScorer
 
 SEEN_AMONG_DRAWN = 0.3
@@ -156,7 +155,7 @@ def item_neighbors(
     r = graph.interactions
     totals = r.T @ graph.user_degrees.astype(np.float64)  # g [I], as Σ d_u over its users
     left, right = np.sqrt(totals + 1) / np.maximum(totals, 1), 1 / np.sqrt(totals + 1)
-    nearest = top_of_product(
+    matrix = top_of_product(
         r.T.tocsr(),
         r,
         num_neighbors,
@@ -164,16 +163,11 @@ def item_neighbors(
         diagonal=True,
         block_entries=block_entries,
     )
-    return _padded(nearest, num_neighbors)
-
-
-def _padded(matrix: sp.csr_array, width: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Return columns and values [I, K] of a matrix [I, I] with at most K entries in a row."""
     counts = np.diff(matrix.indptr)
     rows = row_numbers(matrix)
     order = np.lexsort((matrix.indices, -matrix.data, rows))
     places = np.arange(len(rows)) - np.repeat(matrix.indptr[:-1], counts)
-    columns = np.repeat(np.arange(len(counts))[:, None], min(width, len(counts)), axis=1)
+    columns = np.repeat(np.arange(len(counts))[:, None], min(num_neighbors, len(counts)), axis=1)
     values = np.zeros(columns.shape, dtype=np.float32)
     columns[rows, places], values[rows, places] = matrix.indices[order], matrix.data[order]
     return columns, values

@@ -26,10 +26,7 @@ from mgformer.errors import ConfigError
 
 
 def simplex_projection(num_features: int, dim: int, rng: np.random.Generator) -> Tensor:
-    """Return W = D S R_o [F, m] float64: rows of a block point to the corners of a simplex.
-
-    This is the W of Eq. (7).
-    """
+    """Return W = D S R_o [F, m] float64 of Eq. (7): rows of a block are corners of a simplex."""
     directions = simplex(dim) @ _haar(_num_blocks(num_features, dim), dim, rng)  # [F/m, m, m]
     return _with_norms(directions, rng)
 

@@ -1,14 +1,7 @@
 """Masked kernel attention at linear cost: Eq. (6) to (12) of the MGFormer paper, in their order.
 
-    Eq. (6)         `linear_attention`: sums over keys of plain features
-    Eq. (7)         `nn.features`: the random features φ
-    Eq. (8)         masked attention. `edge_attention`: the mask is the graph; `softmax_attention`:
-                    all pairs, with the exponential kernel
-    Eq. (10), (11)  the sine mask as a feature map: `sine_mask`, `log_key_features`,
-                    `log_query_features`
-    Eq. (12)        `kernel_attention`
-
 `tests/nn/oracles_attention.py` states the same equations over all pairs. It is the specification.
+The random features φ, Eq. (7), are in `nn.features`.
 
 With positive features in logarithms, Eq. (12) is two softmaxes. The first one summarizes the keys:
 each feature r keeps the logarithm of its mass, L_r = logsumexp_j a_jr, and a mean of the values,
@@ -35,8 +28,8 @@ from torch import Tensor
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
+from mgformer.nn.embeddings import rows_at
 from mgformer.nn.features import positive_log_features
-from mgformer.nn.tables import rows_at
 
 T = TypeVar("T")
 EDGES = 65_536

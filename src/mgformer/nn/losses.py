@@ -8,6 +8,7 @@ Shapes: B pairs in a batch, D channels, C candidates.
 """
 
 import math
+from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
@@ -54,22 +55,11 @@ def align_uniform(
     as different rows. A batch of one pair has no uniformity.
     """
     weight = weight if sides == "sum" else 0.5 * weight
-    value: Tensor = _AlignUniform.apply(users, items, weight, t, block_rows)  # type: ignore[no-untyped-call]
-    return value
 
-
-class _AlignUniform(torch.autograd.Function):
-    """Alignment and uniformity; the forward pass computes the gradients too.
-
-    For a unit row x_a with partner y_a the gradient is 2 (x_a - y_a) / B plus `weight` times
-    4t Σ_b w_ab x_b / Σ w, with w_ab = exp(-t ‖x_a - x_b‖²). For h_a = ‖h_a‖ x_a it is the part
-    orthogonal to x_a, divided by ‖h_a‖.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any, users: Tensor, items: Tensor, weight: float, t: float, block_rows: int
-    ) -> Tensor:
+    def compute(users: Tensor, items: Tensor) -> tuple[Tensor, ...]:
+        # For a unit row x_a with partner y_a the gradient is 2 (x_a - y_a) / B plus `weight` times
+        # 4t Σ_b w_ab x_b / Σ w, with w_ab = exp(-t ‖x_a - x_b‖²). For h_a = ‖h_a‖ x_a it is the
+        # part orthogonal to x_a, divided by ‖h_a‖.
         batch = len(users)
         lengths = [side.norm(dim=1, keepdim=True).clamp_min(SHORTEST) for side in (users, items)]
         units = [side / length for side, length in zip((users, items), lengths, strict=True)]
@@ -84,14 +74,9 @@ class _AlignUniform(torch.autograd.Function):
                 gradient.addcmul_(sums, 4 * t * weight / total)
             along = (gradient * x).sum(1, keepdim=True)
             gradients.append(gradient.addcmul_(x, along, value=-1).div_(length))
-        ctx.save_for_backward(*gradients)
-        return value
+        return value, *gradients
 
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        for_users, for_items = ctx.saved_tensors
-        return for_users * gradient, for_items * gradient, None, None, None
+    return _with_gradients(compute, users, items)
 
 
 def _pair_weights(x: Tensor, t: float, block_rows: int) -> tuple[Tensor, Tensor]:
@@ -140,15 +125,9 @@ def mean_log_sum_exp(a: Tensor, c: Tensor, block_scores: int = BLOCK_SCORES) -> 
 
     The [B, C] scores are computed block by block and never kept.
     """
-    value: Tensor = _MeanLogSumExp.apply(a, c, block_scores)  # type: ignore[no-untyped-call]
-    return value
 
-
-class _MeanLogSumExp(torch.autograd.Function):
-    """The gradients, p c / B and pᵀ a / B with p_rk = softmax_k(a_r·c_k), come with the value."""
-
-    @staticmethod
-    def forward(ctx: Any, a: Tensor, c: Tensor, block_scores: int) -> Tensor:
+    def compute(a: Tensor, c: Tensor) -> tuple[Tensor, ...]:
+        # The gradients are p c / B and pᵀ a / B with p_rk = softmax_k(a_r·c_k).
         batch, total = len(a), a.new_zeros(())
         for_a, for_c = torch.empty_like(a), torch.zeros_like(c)
         for rows in block_slices(batch, len(c), block_scores):
@@ -160,11 +139,27 @@ class _MeanLogSumExp(torch.autograd.Function):
             p /= sums * batch
             torch.mm(p, c, out=for_a[rows])
             for_c.addmm_(p.T, a[rows])
-        ctx.save_for_backward(for_a, for_c)
-        return total / batch
+        return total / batch, for_a, for_c
+
+    return _with_gradients(compute, a, c)
+
+
+def _with_gradients(
+    compute: Callable[[Tensor, Tensor], tuple[Tensor, ...]], a: Tensor, b: Tensor
+) -> Tensor:
+    """Return the value of a function that computes its two gradients together with its value."""
+    value: Tensor = _WithGradients.apply(compute, a, b)  # type: ignore[no-untyped-call]
+    return value
+
+
+class _WithGradients(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, compute: Callable[..., Any], a: Tensor, b: Tensor) -> Tensor:
+        value, *gradients = compute(a, b)
+        ctx.save_for_backward(*gradients)
+        return value
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
-        for_a, for_c = ctx.saved_tensors
-        return for_a * gradient, for_c * gradient, None
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        return None, *(known * gradient for known in ctx.saved_tensors)

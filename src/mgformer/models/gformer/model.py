@@ -32,9 +32,8 @@ from mgformer.models.gformer import sampled_edges as sampled
 from mgformer.models.gformer.edge_attention import EdgeAttention, EdgePattern
 from mgformer.models.gformer.positions import anchor_encoding, closeness, drawn_linear, tiled_means
 from mgformer.models.space import Float, Int
+from mgformer.nn.embeddings import mean_of_layers, normal_table, rows_at
 from mgformer.nn.losses import bpr, mean_log_sum_exp
-from mgformer.nn.propagation import mean_of_layers
-from mgformer.nn.tables import normal_table, rows_at
 from mgformer.ranking.scorers import DotScorer
 
 HIGHEST_SCORE = 3.0

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from mgformer.graph.sparse import csr_matmul
-from mgformer.nn.tables import rows_at
+from mgformer.nn.embeddings import rows_at
 
 
 def closeness(adjacency: sp.csr_array, anchors: Tensor) -> Tensor:

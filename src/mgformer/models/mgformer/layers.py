@@ -22,8 +22,8 @@ from mgformer.graph.bipartite import Graph
 from mgformer.graph.sparse import csr_matmul, row_numbers
 from mgformer.models.mgformer.options import MGFormerConfig
 from mgformer.nn import kernel_attention as attention
+from mgformer.nn.embeddings import normal_table, rows_at, xavier_matrices
 from mgformer.nn.features import FEATURE_MAPS
-from mgformer.nn.tables import normal_table, rows_at, xavier_matrices
 
 CHUNK = 16_384
 """Nodes whose features are held at a time."""

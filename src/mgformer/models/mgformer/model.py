@@ -35,8 +35,8 @@ from mgformer.models.insides import Inside
 from mgformer.models.mgformer import layers, structural
 from mgformer.models.mgformer.insides import attention_insides
 from mgformer.models.mgformer.options import MGFormerConfig
+from mgformer.nn.embeddings import normal_table, rows_at
 from mgformer.nn.losses import align_uniform
-from mgformer.nn.tables import normal_table, rows_at
 from mgformer.ranking.score import Kind
 from mgformer.ranking.scorers import DotScorer
 

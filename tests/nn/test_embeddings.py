@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from mgformer.nn.tables import normal_table, rows_at, xavier_matrices
+from mgformer.nn.embeddings import normal_table, rows_at, xavier_matrices
 
 
 @pytest.fixture
