@@ -1,6 +1,6 @@
 """The nearest neighbors of every node, by the inner product of their encodings.
 
-Up to EXACT_NODES nodes all pairs are compared by matrix products, which takes seconds. For larger
+Up to `exact_nodes` nodes all pairs are compared by matrix products, which takes seconds. For larger
 graphs an inverted-file index of faiss finds nearly all neighbors.
 
 Shapes: N nodes, r channels of the encodings, K neighbors.
@@ -24,11 +24,7 @@ PROBED_SHARE = 0.02
 def nearest_nodes(
     encodings: Tensor, k: int, *, exact_nodes: int = EXACT_NODES, block_entries: int = BLOCK_ENTRIES
 ) -> tuple[Tensor, Tensor]:
-    """Return the k nearest other nodes of each node of [N, r], and their inner products, [N, k].
-
-    The nearest is the first. Up to `exact_nodes` nodes all pairs are compared, `block_entries` of
-    them at a time.
-    """
+    """Return the nearest k other nodes of each node, and their inner products; both are [N, k]."""
     num_nodes = len(encodings)
     k = min(k, num_nodes - 1)
     if num_nodes > exact_nodes:

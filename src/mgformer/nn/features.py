@@ -92,12 +92,10 @@ def focused_features(x: Tensor, power: float = 3, floor: float = 1e-6) -> Tensor
 class FeatureMap(NamedTuple):
     """A feature map; call it with x [n, m] and its projection."""
 
-    log: bool
-    """Whether it returns log φ (for `kernel_attention`) or φ (for `linear_attention`)."""
+    log: bool  # whether it returns log φ (for `kernel_attention`) or φ (for `linear_attention`)
     project: Callable[[int, int, np.random.Generator], Tensor] | None
     """Draws W [F, m] from F, m and a generator; None: the map has no projection and F = m."""
-    features: Callable[..., Tensor]
-    """Maps x [n, m], and W if there is one, to features."""
+    features: Callable[..., Tensor]  # maps x [n, m], and W if there is one, to features
 
     def __call__(self, x: Tensor, projection: Tensor | None = None) -> Tensor:
         return self.features(x) if projection is None else self.features(x, projection)

@@ -51,8 +51,7 @@ class Neighborhood(NamedTuple):
 
     to_users: Values  # [K] weight on neighbors that are users
     to_items: Values
-    effective: float
-    """exp(entropy) of the weights, averaged: how many neighbors a node effectively reads."""
+    effective: float  # mean exp(entropy) of the weights: how many neighbors a node reads
 
 
 class Prototypes(NamedTuple):
@@ -268,5 +267,4 @@ def _describe_masks(masks: list[DegreeMask]) -> Plot:
         "The mask multiplies the attention between two nodes by sin(π/4 (z + z′)), so nodes with"
         " a high z attend to each other more. Lines are means over nodes of similar degree."
     )
-    axes = ("degree of the node", "z")
-    return Plot("curves", "Degree mask", caption, curves, axes, "x")
+    return Plot("curves", "Degree mask", caption, curves, ("degree of the node", "z"), "x")

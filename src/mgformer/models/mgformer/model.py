@@ -3,7 +3,7 @@
 The equations of the paper, in order, and where they are:
 
     Eq. (2)       the tokens e                      `MGFormer.tokens`
-    Eq. (3)       the structural encodings p        `structural.structural_encodings`
+    Eq. (3)       the structural encodings p        `structural.encodings_of`
     Eq. (4)       the input x = [e, p]              `MGFormer.inputs`
     Eq. (5)-(12)  masked kernel attention           `layers.KernelAttention`, `nn.kernel_attention`
     Eq. (7)       the random features               `nn.features`
@@ -57,9 +57,7 @@ class MGFormer(TrainableModel):
         widest = max(options.rank, options.neighbor_rank or 0 if options.structural else 0)
         encodings = torch.zeros(self.num_nodes, 0)
         if widest:
-            encodings = structural.structural_encodings(
-                graph, widest, rng, normalized=options.normalized
-            )
+            encodings = structural.encodings_of(graph, widest, rng, normalized=options.normalized)
         # Nearest nodes are those of the largest cosine, whatever the length of the encodings in x.
         near = functional.normalize(encodings[:, : options.neighbor_rank or options.rank])
         encodings = encodings[:, : options.rank].contiguous()

@@ -27,9 +27,7 @@ KMEANS_ROUNDS = 6
 """Rounds of k-means: the centers of landmarks must be well spread, not optimal."""
 
 
-def structural_encodings(
-    graph: Graph, rank: int, rng: np.random.Generator, *, normalized: bool
-) -> Tensor:
+def encodings_of(graph: Graph, rank: int, rng: np.random.Generator, *, normalized: bool) -> Tensor:
     """Return [U√Σ; V√Σ] [N, rank], users before items: Eq. (3).
 
     R or, if `normalized`, D_u^(-1/2) R D_i^(-1/2) is decomposed. If it has fewer singular vectors

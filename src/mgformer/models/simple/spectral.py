@@ -66,9 +66,5 @@ class GFCF(Model):
         degrees = self.graph.item_degrees
         shrink = torch.from_numpy(inverse_sqrt(degrees)).float()[:, None]
         grow = torch.from_numpy(np.sqrt(degrees)).float()[:, None]
-        return HistoryScorer(
-            histories,
-            through=normalized,
-            left=shrink * vectors,
-            right=self.config.alpha * grow * vectors,
-        )
+        left, right = shrink * vectors, self.config.alpha * grow * vectors
+        return HistoryScorer(histories, through=normalized, left=left, right=right)
