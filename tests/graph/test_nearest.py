@@ -27,47 +27,48 @@ def clustered(rng, num_nodes: int, num_clusters: int) -> torch.Tensor:
 @pytest.mark.parametrize("block", [10, 100, 1 << 24])
 def test_neighbors_equal_those_of_sorting(num_nodes, k, block, rng):
     encodings = random_rows(rng, num_nodes, 5)
-    found = nearest_nodes(encodings, k, block_entries=block)
+    nodes, similarities = nearest_nodes(encodings, k, block_entries=block)
     width = min(k, num_nodes - 1)
-    assert found.nodes.shape == found.similarities.shape == (num_nodes, width)
-    assert (found.nodes.dtype, found.similarities.dtype) == (torch.int64, torch.float32)
+    assert nodes.shape == similarities.shape == (num_nodes, width)
+    assert (nodes.dtype, similarities.dtype) == (torch.int64, torch.float32)
     for node, row in enumerate(encodings.double().numpy()):
         similarity = {n: float(row @ encodings[n].double().numpy()) for n in range(num_nodes)}
         del similarity[node]
         nearest = sorted(similarity, key=similarity.__getitem__, reverse=True)[:width]
-        assert found.nodes[node].tolist() == nearest
+        assert nodes[node].tolist() == nearest
         np.testing.assert_allclose(
-            found.similarities[node], [similarity[n] for n in nearest], rtol=0, atol=1e-5
+            similarities[node], [similarity[n] for n in nearest], rtol=0, atol=1e-5
         )
 
 
 def test_equal_nodes_are_neighbors_but_no_node_is_its_own_neighbor():
     encodings = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 2.0]])
-    found = nearest_nodes(encodings, 1)
-    assert found.nodes.flatten().tolist() == [1, 0, 3, 2]
-    assert found.similarities.flatten().tolist() == [1, 1, 2, 2]
+    nodes, similarities = nearest_nodes(encodings, 1)
+    assert nodes.flatten().tolist() == [1, 0, 3, 2]
+    assert similarities.flatten().tolist() == [1, 1, 2, 2]
 
 
 def test_an_index_finds_nearly_all_neighbors(rng):
     pytest.importorskip("faiss")
     encodings = clustered(rng, 4000, 100)
-    exact, found = nearest_nodes(encodings, 5), nearest_nodes(encodings, 5, exact_nodes=0)
-    hits = (found.nodes[:, :, None] == exact.nodes[:, None, :]).any(2)
+    exact, _ = nearest_nodes(encodings, 5)
+    nodes, similarities = nearest_nodes(encodings, 5, exact_nodes=0)
+    hits = (nodes[:, :, None] == exact[:, None, :]).any(2)
     assert hits.float().mean() >= 0.9
-    assert (found.nodes != torch.arange(4000)[:, None]).all()
-    finite = found.similarities.isfinite()
-    own = (encodings[:, None] * encodings[found.nodes]).sum(2)
-    torch.testing.assert_close(found.similarities[finite], own[finite], rtol=0, atol=1e-5)
-    assert (found.similarities.diff(dim=1)[finite[:, 1:]] <= 0).all()
+    assert (nodes != torch.arange(4000)[:, None]).all()
+    finite = similarities.isfinite()
+    own = (encodings[:, None] * encodings[nodes]).sum(2)
+    torch.testing.assert_close(similarities[finite], own[finite], rtol=0, atol=1e-5)
+    assert (similarities.diff(dim=1)[finite[:, 1:]] <= 0).all()
 
 
 def test_neighbors_that_the_index_misses_have_no_weight(rng):
     pytest.importorskip("faiss")
-    found = nearest_nodes(clustered(rng, 1000, 50), 200, exact_nodes=0)
-    missing = found.similarities == -torch.inf
+    nodes, similarities = nearest_nodes(clustered(rng, 1000, 50), 200, exact_nodes=0)
+    missing = similarities == -torch.inf
     assert missing.any()  # fewer nodes lie in the cells that a search looks into
-    assert (found.nodes >= 0).all()
-    assert (found.nodes[~missing] != torch.arange(1000)[:, None].expand(-1, 200)[~missing]).all()
+    assert (nodes >= 0).all()
+    assert (nodes[~missing] != torch.arange(1000)[:, None].expand(-1, 200)[~missing]).all()
 
 
 def test_many_nodes_without_faiss(rng, monkeypatch):
@@ -79,4 +80,4 @@ def test_many_nodes_without_faiss(rng, monkeypatch):
     )
     with pytest.raises(ConfigError, match=f"^{re.escape(message)}$"):
         nearest_nodes(encodings, 2, exact_nodes=8)
-    assert nearest_nodes(encodings, 2, exact_nodes=9).nodes.shape == (9, 2)
+    assert nearest_nodes(encodings, 2, exact_nodes=9)[0].shape == (9, 2)

@@ -32,7 +32,7 @@ def test_top_of_a_weighted_product(diagonal, block_entries, rng):
     factors = rng.random((9, 9)).astype(np.float32) + 0.5
 
     def weigh(values, rows, columns):
-        values *= factors[rows, columns]
+        return values * factors[rows, columns]
 
     expected = left @ right * factors
     if not diagonal:

@@ -32,7 +32,7 @@ def view_means(model):
         x = model.embeddings
         total = x
         for step in view:
-            x = torch.from_numpy(step.adjacency.toarray()).double() @ x
+            x = torch.from_numpy(step.matrix.toarray()).double() @ x
             total = total + x
         yield total / (len(view) + 1)
 
@@ -68,15 +68,15 @@ def test_sgl_with_nothing_dropped_sees_the_graph(graph):
     model = build(SGL, graph, dropped=0.0)
     for view in model.views:
         for step in view:
-            np.testing.assert_allclose(step.adjacency.toarray(), dense(graph), atol=1e-7)
+            np.testing.assert_allclose(step.matrix.toarray(), dense(graph), atol=1e-7)
 
 
 def test_sgl_draws_views_for_every_epoch_and_walks_layer_by_layer(graph):
     model = build(SGL, graph, view="walk", dropped=0.4)
-    before = [step.adjacency.toarray() for step in model.views[0]]
+    before = [step.matrix.toarray() for step in model.views[0]]
     assert not np.array_equal(before[0], before[1])
     model.on_epoch(np.random.default_rng(5))
-    assert not np.array_equal(before[0], model.views[0][0].adjacency.toarray())
+    assert not np.array_equal(before[0], model.views[0][0].matrix.toarray())
     same = build(SGL, graph, view="edges", dropped=0.4).views[0]
     assert same[0] is same[-1]
 

@@ -1,12 +1,12 @@
 """The nearest neighbors of every node, by the inner product of their encodings.
 
-Up to EXACT_NODES nodes all pairs are compared by matrix products, which takes seconds. For larger
+Up to `exact_nodes` nodes all pairs are compared by matrix products, which takes seconds. For larger
 graphs an inverted-file index of faiss finds nearly all neighbors.
 
 Shapes: N nodes, r channels of the encodings, K neighbors.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,24 +21,10 @@ PROBED_SHARE = 0.02
 """Share of the cells of the index that a search visits."""
 
 
-class Neighbors(NamedTuple):
-    """The neighbors of every node, nearest first."""
-
-    nodes: Tensor  # [N, K] int64
-    similarities: Tensor  # [N, K] float32
-
-
 def nearest_nodes(
-    encodings: Tensor,
-    k: int,
-    *,
-    exact_nodes: int = EXACT_NODES,
-    block_entries: int = BLOCK_ENTRIES,
-) -> Neighbors:
-    """Return the k other nodes with the largest inner product for each node of [N, r].
-
-    Up to `exact_nodes` nodes all pairs are compared, `block_entries` of them at a time.
-    """
+    encodings: Tensor, k: int, *, exact_nodes: int = EXACT_NODES, block_entries: int = BLOCK_ENTRIES
+) -> tuple[Tensor, Tensor]:
+    """Return the nearest k other nodes of each node, and their inner products; both are [N, k]."""
     num_nodes = len(encodings)
     k = min(k, num_nodes - 1)
     if num_nodes > exact_nodes:
@@ -51,10 +37,10 @@ def nearest_nodes(
             scores.diagonal(rows.start).fill_(-torch.inf)  # a node is not its own neighbor
             similarities[rows], nodes[rows] = scores.topk(k)
             advance(rows.stop - rows.start)
-    return Neighbors(nodes, similarities)
+    return nodes, similarities
 
 
-def _by_index(encodings: Tensor, k: int) -> Neighbors:
+def _by_index(encodings: Tensor, k: int) -> tuple[Tensor, Tensor]:
     try:
         import faiss
     except ImportError as error:
@@ -78,4 +64,4 @@ def _by_index(encodings: Tensor, k: int) -> Neighbors:
     nodes, similarities = nodes.gather(1, order), similarities.gather(1, order)
     # faiss fills up with -1 if it finds fewer; such a neighbor gets no weight.
     missing = nodes < 0
-    return Neighbors(nodes.masked_fill(missing, 0), similarities.masked_fill(missing, -torch.inf))
+    return nodes.masked_fill(missing, 0), similarities.masked_fill(missing, -torch.inf)

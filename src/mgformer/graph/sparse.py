@@ -17,8 +17,8 @@ from mgformer.progress import phase
 BLOCK_ENTRIES = 1 << 24
 """Entries of the largest dense block held at a time (64 MB in float32)."""
 
-Weigh = Callable[[NDArray[np.float32], NDArray[np.int32], NDArray[np.int32]], None]
-"""Changes the values [E] of entries in place, given their rows [E] and columns [E]."""
+Weigh = Callable[[NDArray[np.float32], NDArray[np.int32], NDArray[np.int32]], NDArray[np.floating]]
+"""Returns new values [E] of entries, given the old ones, their rows [E] and columns [E]."""
 
 
 def csr_matmul(matrix: sp.csr_array, dense: Tensor) -> Tensor:
@@ -46,6 +46,10 @@ class SparseProduct:
         """Return the product [M, K] with a dense matrix [N, K]."""
         product: Tensor = _Product.apply(dense, self.matrix, self.transposed)  # type: ignore[no-untyped-call]
         return product
+
+    def rows(self, dense: Tensor, numbers: Tensor) -> Tensor:
+        """Return only some rows [q, K] of the product; its gradient follows only their entries."""
+        return SparseProduct(self.matrix[numbers.numpy()])(dense)
 
 
 class _Product(torch.autograd.Function):
@@ -117,7 +121,7 @@ def top_of_product(
     for rows, block in product_blocks(left, right, "item neighbors", block_entries):
         of_entries = row_numbers(block) + rows.start
         if weigh is not None:
-            weigh(block.data, of_entries, block.indices)
+            block.data[:] = weigh(block.data, of_entries, block.indices)
         if not diagonal:
             block.data[of_entries == block.indices] = 0
         kept.append(top_per_row(block, k))

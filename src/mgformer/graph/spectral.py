@@ -43,14 +43,10 @@ def truncated_svd(
     iterations: int = 8,
     oversampling: int = 8,
 ) -> TruncatedSVD:
-    """Return the `rank` largest singular values of a float32 matrix, with their vectors.
+    """Return the `rank` ≤ min(U, I) largest singular values of a float32 matrix, with vectors.
 
-    Args:
-        matrix: [U, I] CSR.
-        rank: Number of singular values, at most min(U, I).
-        rng: Source of the starting block.
-        iterations: Applications of AᵀA; memory is (U + I)(rank + oversampling)(iterations + 1).
-        oversampling: Columns of the block beyond the rank; with more it converges faster.
+    `iterations` applications of AᵀA need (U + I)(rank + oversampling)(iterations + 1) numbers.
+    `oversampling` columns of the block beyond the rank make it converge faster.
     """
     if not 1 <= rank <= min(matrix.shape):
         raise ConfigError(
@@ -59,9 +55,7 @@ def truncated_svd(
         )
     # The basis lives on the shorter side, which is cheaper to keep orthogonal.
     turned = matrix.shape[0] < matrix.shape[1]
-    tall, wide = matrix, matrix.T.tocsr()
-    if turned:
-        tall, wide = wide, tall
+    tall, wide = (matrix.T.tocsr(), matrix) if turned else (matrix, matrix.T.tocsr())
     width = (rank + oversampling) * (iterations + 1)
     if width >= tall.shape[1]:
         near, far, values = _exact(tall, wide, rank)

@@ -61,18 +61,20 @@ BUILTIN = {
         "mgformer.models.simple.popularity:Popularity", "The most popular items."
     ),
     "itemknn": ModelEntry(
-        "mgformer.models.simple.itemknn:ItemKNN", "Nearest items by cosine of co-occurrence."
+        "mgformer.models.simple.neighbors:ItemKNN", "Nearest items by cosine of co-occurrence."
     ),
     "rp3beta": ModelEntry(
-        "mgformer.models.simple.rp3beta:RP3Beta", "Random walks, with a penalty on popular items."
+        "mgformer.models.simple.neighbors:RP3Beta", "Random walks, with a penalty on popular items."
     ),
     "ease": ModelEntry(
         "mgformer.models.simple.ease:EASE", "Item-item ridge regression in closed form."
     ),
     "puresvd": ModelEntry(
-        "mgformer.models.simple.puresvd:PureSVD", "Truncated SVD of the interaction matrix."
+        "mgformer.models.simple.spectral:PureSVD", "Truncated SVD of the interaction matrix."
     ),
-    "gfcf": ModelEntry("mgformer.models.simple.gfcf:GFCF", "Low-pass graph filter in closed form."),
+    "gfcf": ModelEntry(
+        "mgformer.models.simple.spectral:GFCF", "Low-pass graph filter in closed form."
+    ),
     "ials": ModelEntry(
         "mgformer.models.simple.ials:IALS", "Implicit alternating least squares (extra: ials)."
     ),

@@ -105,12 +105,10 @@ class TrainableModel(nn.Module, Model):
         """Prepare for an epoch, for example by drawing what changes once per epoch."""
 
     def insides(self, graph: Graph, before: Mapping[str, Tensor] | None) -> list[Inside]:
-        """Return what a report can show of this trained model; by default nothing.
+        """Return what a report can show of this model, trained on `graph`; by default nothing.
 
-        Args:
-            graph: The training graph that the model was built on.
-            before: The `state_dict` before training. None if the trained weights were not kept:
-                the model is then untrained, and shows only what training does not change.
+        `before` is the `state_dict` before training. It is None if the trained weights were not
+        kept: the model is then untrained, and shows only what training does not change.
         """
         return []
 

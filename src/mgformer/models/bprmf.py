@@ -17,7 +17,7 @@ from mgformer.data.sampling import Batch, UnseenItems
 from mgformer.graph.bipartite import Graph
 from mgformer.models.base import EmbeddingDim, ModelConfig, TrainableModel
 from mgformer.models.space import Float, Int
-from mgformer.nn.initialization import normal_table
+from mgformer.nn.embeddings import normal_table
 from mgformer.nn.losses import bpr, l2_of_rows
 from mgformer.ranking.scorers import DotScorer
 

@@ -16,12 +16,11 @@ from torch import Tensor, nn
 
 from mgformer.data.sampling import Batch
 from mgformer.graph.bipartite import Graph
+from mgformer.graph.sparse import SparseProduct
 from mgformer.models.base import EmbeddingDim, ModelConfig, TrainableModel
 from mgformer.models.space import Float, Int
-from mgformer.nn.gathering import rows_at
-from mgformer.nn.initialization import normal_table
+from mgformer.nn.embeddings import mean_of_layers, normal_table, places_of, rows_at
 from mgformer.nn.losses import align_uniform
-from mgformer.nn.propagation import Propagation, places_of
 from mgformer.ranking.score import Kind
 from mgformer.ranking.scorers import DotScorer
 
@@ -51,32 +50,26 @@ class DirectAU(TrainableModel):
     def __init__(self, config: ModelConfig, graph: Graph, rng: np.random.Generator) -> None:
         super().__init__(config, graph, rng)
         self.embeddings = normal_table(self.num_nodes, self.config.dim, rng)
-        lightgcn = self.config.encoder == "lightgcn"
-        self.propagation = Propagation(graph.adjacency) if lightgcn else None
+        self.propagation = None
+        if self.config.encoder == "lightgcn":
+            self.propagation = SparseProduct(graph.adjacency, symmetric=True)
 
-    def encode(self, nodes: Tensor) -> Tensor:
-        """Return z [q, d] of nodes."""
-        if self.propagation is None:
-            return self.lookup(self.embeddings, nodes)
-        return self.propagation.mean(self.embeddings, self.config.num_layers, nodes)
+    def encode(self, nodes: Tensor | None = None) -> Tensor:
+        """Return z [q, d] of nodes, or [N, d] of all nodes."""
+        if self.propagation is not None:
+            layers = [self.propagation] * self.config.num_layers
+            return mean_of_layers(layers, self.embeddings, nodes)
+        return self.embeddings.clone() if nodes is None else self.lookup(self.embeddings, nodes)
 
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
         nodes, (users, items) = places_of(batch.users, batch.items + self.num_users)
-        z = self.encode(nodes)
-        config = self.config
-        return align_uniform(
-            rows_at(z, users),
-            rows_at(z, items),
-            config.uniformity_weight,
-            t=config.uniformity_t,
-            sides="mean",
-        )
+        z, config = self.encode(nodes), self.config
+        pairs = rows_at(z, users), rows_at(z, items)
+        return align_uniform(*pairs, config.uniformity_weight, t=config.uniformity_t, sides="mean")
 
     def scorer(self) -> DotScorer:
-        if self.propagation is None:
-            return self.dot_scorer(self.embeddings.detach().clone())
         with torch.no_grad():
-            return self.dot_scorer(self.propagation.mean(self.embeddings, self.config.num_layers))
+            return self.dot_scorer(self.encode())
 
     def tables(self) -> list[nn.Parameter]:
         return [self.embeddings] if self.propagation is None else []

@@ -24,7 +24,8 @@ then be shallow. The references point to Sinkhorn's algorithm. We decided the re
 Shapes: N nodes (users, then items), n of one side, d channels, K centroids; q nodes of a batch.
 """
 
-from typing import Annotated, Literal, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
@@ -36,8 +37,7 @@ from mgformer.graph.bipartite import Graph
 from mgformer.models.base import ModelConfig, heads_must_divide
 from mgformer.models.lightgcn import LightGCN
 from mgformer.models.space import Float, Int
-from mgformer.nn.gathering import rows_at
-from mgformer.nn.initialization import xavier_matrices
+from mgformer.nn.embeddings import rows_at, xavier_matrices
 from mgformer.nn.kernel_attention import softmax_attention
 
 
@@ -85,47 +85,40 @@ class GOTNet(LightGCN):
         super().__init__(config, graph, rng)
         with torch.no_grad():
             h = super().encode()
-        sides = h[: self.num_users], h[self.num_users :]
-        self.sides = nn.ModuleList(Side(self.config, part, rng) for part in sides)
+        parts = h[: self.num_users], h[self.num_users :]
+        self._sides = [Side(self.config, part, rng) for part in parts]
+        self.sides = nn.ModuleList(self._sides)
 
     def encode(self, nodes: Tensor | None = None) -> Tensor:
         h = super().encode()
-        z = self._combined(h, torch.arange(len(h)), self._clusters(h))
+        centroids, _ = self._clusters(h)
+        z = self._combined(h, torch.arange(len(h)), centroids)
         return z if nodes is None else rows_at(z, nodes)
 
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
         triple = self.triple(batch, generator)
         h = super().encode()  # of all nodes: all of them are clustered
-        clusters = self._clusters(h)
-        for side, found in zip(self._sides(), clusters, strict=True):
-            side.keep(found)
-        ranking = self.ranking_loss(triple, self._combined(h, triple.nodes, clusters))
-        return ranking + self.config.transport_weight * sum(found.cost for found in clusters)
+        centroids, costs = self._clusters(h)
+        if self.config.clustering == "kmeans":
+            for side, of_side in zip(self._sides, centroids, strict=True):
+                side.centroids = of_side  # the next step starts from these
+        ranking = self.ranking_loss(triple, self._combined(h, triple.nodes, centroids))
+        return ranking + self.config.transport_weight * sum(costs)
 
-    def _clusters(self, h: Tensor) -> list["Clusters"]:
-        """Return the clusters of users and of items for h [N, d]."""
-        users, items = self._sides()
-        return [users.cluster(h[: self.num_users]), items.cluster(h[self.num_users :])]
+    def _clusters(self, h: Tensor) -> Iterable[tuple[Tensor, ...]]:
+        """Return the centroids of users and of items for h [N, d], and their costs."""
+        parts = h[: self.num_users], h[self.num_users :]
+        found = [side.cluster(part) for side, part in zip(self._sides, parts, strict=True)]
+        return zip(*found, strict=True)
 
-    def _combined(self, h: Tensor, nodes: Tensor, clusters: list["Clusters"]) -> Tensor:
+    def _combined(self, h: Tensor, nodes: Tensor, centroids: Sequence[Tensor]) -> Tensor:
         """Return z [q, d] of ascending nodes, from h [N, d]."""
         num_users = int((nodes < self.num_users).sum())
         h = rows_at(h, nodes)
-        parts = zip(self._sides(), (h[:num_users], h[num_users:]), clusters, strict=True)
-        attended = torch.cat([side(part, found.centroids) for side, part, found in parts])
+        parts = zip(self._sides, (h[:num_users], h[num_users:]), centroids, strict=True)
+        attended = torch.cat([side(part, of_side) for side, part, of_side in parts])
         attended = self.config.attention_weight * attended
         return h + attended if self.config.combine == "sum" else torch.cat([h, attended], dim=1)
-
-    def _sides(self) -> list["Side"]:
-        """Return the sides of users and of items."""
-        return [side for side in self.sides if isinstance(side, Side)]
-
-
-class Clusters(NamedTuple):
-    """The centroids of one side, and how far the nodes are from them."""
-
-    centroids: Tensor  # C [K, d]
-    cost: Tensor  # ⟨π, D⟩, scalar
 
 
 class Side(nn.Module):
@@ -143,21 +136,16 @@ class Side(nn.Module):
         if config.matrices:
             self.matrices = nn.Parameter(xavier_matrices(3, config.dim, rng))  # W_Q, W_K, W_V
 
-    def cluster(self, h: Tensor) -> Clusters:
-        """Cluster all nodes [n, d] of the side around the current centroids."""
+    def cluster(self, h: Tensor) -> tuple[Tensor, Tensor]:
+        """Cluster all nodes [n, d] of the side: return centroids C [K, d] and ⟨π, D⟩."""
         points = h if self.config.attract else h.detach()
         cost = squared_distances(points, self.centroids)  # [n, K]
         scale = cost.detach().mean().clamp_min(torch.finfo(cost.dtype).tiny)
         cost = cost / scale
         plan = transport_plan(cost.detach(), self.config.epsilon, self.config.num_rounds)
         if self.config.clustering == "trained":
-            return Clusters(self.centroids, (plan * cost).sum())
-        return Clusters(len(self.centroids) * plan.T @ h.detach(), (plan * cost).sum())
-
-    def keep(self, clusters: Clusters) -> None:
-        """Start the next step of k-means from these centroids."""
-        if self.config.clustering == "kmeans":
-            self.centroids = clusters.centroids
+            return self.centroids, (plan * cost).sum()
+        return len(self.centroids) * plan.T @ h.detach(), (plan * cost).sum()
 
     def forward(self, h: Tensor, centroids: Tensor) -> Tensor:
         """Return Ĥ [q, d] of nodes [q, d]."""

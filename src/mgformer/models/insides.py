@@ -25,13 +25,11 @@ class Series(NamedTuple):
 class Plot(NamedTuple):
     """Series over common axes."""
 
-    kind: Literal["curves", "bars", "points"]
-    """Bars are stacked."""
+    kind: Literal["curves", "bars", "points"]  # bars are stacked
     title: str
     caption: str
     series: Sequence[Series]
-    axes: tuple[str, str]
-    """Titles of the x axis and the y axis."""
+    axes: tuple[str, str]  # titles of the x axis and the y axis
     log_axes: Literal["", "x", "xy"] = ""
 
 
@@ -40,8 +38,7 @@ class NodeRanking(NamedTuple):
 
     title: str
     nodes: Nodes
-    weights: Values
-    """Shares from 0 to 1."""
+    weights: Values  # shares from 0 to 1
     facts: Mapping[str, str] = {}
     owner: int | None = None
     """The node that the ranking belongs to; the report writes its name before the title."""

@@ -15,12 +15,11 @@ from torch import Tensor
 
 from mgformer.data.sampling import Batch, UnseenItems
 from mgformer.graph.bipartite import Graph
+from mgformer.graph.sparse import SparseProduct
 from mgformer.models.base import EmbeddingDim, ModelConfig, TrainableModel
 from mgformer.models.space import Float, Int
-from mgformer.nn.gathering import rows_at
-from mgformer.nn.initialization import normal_table
+from mgformer.nn.embeddings import mean_of_layers, normal_table, places_of, rows_at
 from mgformer.nn.losses import bpr, info_nce, l2_of_rows
-from mgformer.nn.propagation import Propagation, places_of
 from mgformer.ranking.scorers import DotScorer
 
 
@@ -57,11 +56,11 @@ class LightGCN(TrainableModel):
         super().__init__(config, graph, rng)
         self.unseen = UnseenItems(graph.interactions)
         self.embeddings = normal_table(self.num_nodes, self.config.dim, rng, self.deviation)  # X
-        self.propagation = Propagation(graph.adjacency)
+        self.propagation = SparseProduct(graph.adjacency, symmetric=True)
 
     def encode(self, nodes: Tensor | None = None) -> Tensor:
         """Return z [q, d] of nodes, or [N, d] of all nodes."""
-        return self.propagation.mean(self.embeddings, self.config.num_layers, nodes)
+        return mean_of_layers([self.propagation] * self.config.num_layers, self.embeddings, nodes)
 
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
         triple = self.triple(batch, generator)

@@ -20,13 +20,12 @@ from torch import Tensor
 
 from mgformer.data.sampling import Batch
 from mgformer.graph.bipartite import Graph, inverse_sqrt
-from mgformer.graph.sparse import pattern_of, scaled
+from mgformer.graph.sparse import SparseProduct, pattern_of, scaled
 from mgformer.models.base import ModelConfig
 from mgformer.models.lightgcn import LightGCN, Triple, contrast_within
 from mgformer.models.space import Float
-from mgformer.nn.gathering import rows_at
+from mgformer.nn.embeddings import mean_of_layers, rows_at
 from mgformer.nn.losses import info_nce
-from mgformer.nn.propagation import Propagation, mean_of_layers
 
 
 class SGL(LightGCN):
@@ -60,12 +59,14 @@ class SGL(LightGCN):
     def on_epoch(self, rng: np.random.Generator) -> None:
         self.views = [self._draw(rng) for _ in range(2)]
 
-    def _draw(self, rng: np.random.Generator) -> list[Propagation]:
-        """Draw a view: the propagation of each layer, first to last."""
+    def _draw(self, rng: np.random.Generator) -> list[SparseProduct]:
+        """Draw a view: the adjacency of each layer, first to last."""
         by_nodes, walk = self.config.view == "nodes", self.config.view == "walk"
         draw = self.thinning.without_nodes if by_nodes else self.thinning.without_pairs
         graphs = self.config.num_layers if walk else 1
-        drawn = [Propagation(draw(self.config.dropped, rng)) for _ in range(graphs)]
+        drawn = [
+            SparseProduct(draw(self.config.dropped, rng), symmetric=True) for _ in range(graphs)
+        ]
         return drawn if walk else drawn * self.config.num_layers
 
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
@@ -82,19 +83,12 @@ class SGL(LightGCN):
             other = mean_of_layers(second, self.embeddings, triple.nodes)
             return contrast_within(triple, one, other, temperature)
         other = mean_of_layers(second, self.embeddings)  # [N, d]
-        sides = other[: self.num_users], other[self.num_users :]
-        return sum(
-            (
-                info_nce(
-                    rows_at(one, places),
-                    rows_at(other, triple.nodes[places]),
-                    temperature,
-                    candidates=side,
-                )
-                for places, side in zip((triple.users, triple.items), sides, strict=True)
-            ),
-            start=torch.zeros(()),
-        )
+        users, items = other[: self.num_users], other[self.num_users :]
+        total = torch.zeros(())
+        for places, side in ((triple.users, users), (triple.items, items)):
+            views = rows_at(one, places), rows_at(other, triple.nodes[places])
+            total = total + info_nce(*views, temperature, candidates=side)
+        return total
 
 
 class Thinning:

@@ -19,7 +19,7 @@ from torch.nn import functional
 from mgformer.data.sampling import Batch
 from mgformer.models.lightgcn import LightGCN, contrast_within
 from mgformer.models.space import Float
-from mgformer.nn.gathering import rows_at
+from mgformer.nn.embeddings import rows_at
 
 
 class SimGCL(LightGCN):

@@ -27,7 +27,6 @@ batch, C items drawn for each, K neighbors of an item.
 from typing import Annotated
 
 import numpy as np
-import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
@@ -39,7 +38,7 @@ from mgformer.graph.bipartite import Graph
 from mgformer.graph.sparse import BLOCK_ENTRIES, row_numbers, top_of_product
 from mgformer.models.base import EmbeddingDim, ModelConfig, TrainableModel
 from mgformer.models.space import Float, Int
-from mgformer.nn.initialization import normal_table
+from mgformer.nn.embeddings import normal_table
 from mgformer.ranking.scorers import DotScorer
 
 SEEN_AMONG_DRAWN = 0.3
@@ -88,13 +87,12 @@ class UltraGCN(TrainableModel):
         options = self.config
         self.embeddings = normal_table(self.num_nodes, options.dim, rng, options.spread)  # X [N, d]
         cells, pairs = graph.num_users * graph.num_items, max(1, graph.interactions.nnz)
-        balanced = SEEN_AMONG_DRAWN * cells / pairs
-        given = options.negative_weight
+        given, balanced = options.negative_weight, SEEN_AMONG_DRAWN * cells / pairs
         self.negative_weight = balanced if given is None else given
         degrees = np.maximum(graph.user_degrees, 1)
-        of_users, of_items = np.sqrt(degrees + 1) / degrees, (graph.item_degrees + 1) ** -0.5
-        self.beta_users = _fixed(of_users)  # [U]; β is the product with that of the item
-        self.beta_items = _fixed(of_items)  # [I]
+        # β is the product of a factor of the user and one of the item.
+        self.beta_users = _fixed(np.sqrt(degrees + 1) / degrees)  # [U]
+        self.beta_items = _fixed((graph.item_degrees + 1) ** -0.5)  # [I]
         self.rarity = _fixed(graph.interactions.nnz / degrees)  # [U] E / d_u
         neighbors, omega = item_neighbors(graph, options.num_neighbors)
         self.neighbors = nn.Buffer(torch.from_numpy(neighbors), persistent=False)  # [I, K]
@@ -157,30 +155,19 @@ def item_neighbors(
     r = graph.interactions
     totals = r.T @ graph.user_degrees.astype(np.float64)  # g [I], as Σ d_u over its users
     left, right = np.sqrt(totals + 1) / np.maximum(totals, 1), 1 / np.sqrt(totals + 1)
-
-    def turn_into_omega(
-        values: NDArray[np.float32], rows: NDArray[np.int32], columns: NDArray[np.int32]
-    ) -> None:
-        values *= left[rows] * right[columns]
-
-    nearest = top_of_product(
+    matrix = top_of_product(
         r.T.tocsr(),
         r,
         num_neighbors,
-        weigh=turn_into_omega,
+        weigh=lambda values, i, k: values * (left[i] * right[k]),
         diagonal=True,
         block_entries=block_entries,
     )
-    return _padded(nearest, num_neighbors)
-
-
-def _padded(matrix: sp.csr_array, width: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Return columns and values [I, K] of a matrix [I, I] with at most K entries in a row."""
     counts = np.diff(matrix.indptr)
     rows = row_numbers(matrix)
     order = np.lexsort((matrix.indices, -matrix.data, rows))
     places = np.arange(len(rows)) - np.repeat(matrix.indptr[:-1], counts)
-    columns = np.repeat(np.arange(len(counts))[:, None], min(width, len(counts)), axis=1)
+    columns = np.repeat(np.arange(len(counts))[:, None], min(num_neighbors, len(counts)), axis=1)
     values = np.zeros(columns.shape, dtype=np.float32)
     columns[rows, places], values[rows, places] = matrix.indices[order], matrix.data[order]
     return columns, values

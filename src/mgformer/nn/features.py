@@ -26,10 +26,7 @@ from mgformer.errors import ConfigError
 
 
 def simplex_projection(num_features: int, dim: int, rng: np.random.Generator) -> Tensor:
-    """Return W = D S R_o [F, m] float64: rows of a block point to the corners of a simplex.
-
-    This is the W of Eq. (7).
-    """
+    """Return W = D S R_o [F, m] float64 of Eq. (7): rows of a block are corners of a simplex."""
     directions = simplex(dim) @ _haar(_num_blocks(num_features, dim), dim, rng)  # [F/m, m, m]
     return _with_norms(directions, rng)
 
@@ -95,12 +92,10 @@ def focused_features(x: Tensor, power: float = 3, floor: float = 1e-6) -> Tensor
 class FeatureMap(NamedTuple):
     """A feature map; call it with x [n, m] and its projection."""
 
-    log: bool
-    """Whether it returns log φ (for `kernel_attention`) or φ (for `linear_attention`)."""
+    log: bool  # whether it returns log φ (for `kernel_attention`) or φ (for `linear_attention`)
     project: Callable[[int, int, np.random.Generator], Tensor] | None
     """Draws W [F, m] from F, m and a generator; None: the map has no projection and F = m."""
-    features: Callable[..., Tensor]
-    """Maps x [n, m], and W if there is one, to features."""
+    features: Callable[..., Tensor]  # maps x [n, m], and W if there is one, to features
 
     def __call__(self, x: Tensor, projection: Tensor | None = None) -> Tensor:
         return self.features(x) if projection is None else self.features(x, projection)

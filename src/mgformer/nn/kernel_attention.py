@@ -1,14 +1,7 @@
 """Masked kernel attention at linear cost: Eq. (6) to (12) of the MGFormer paper, in their order.
 
-    Eq. (6)         `linear_attention`: sums over keys of plain features
-    Eq. (7)         `nn.features`: the random features φ
-    Eq. (8)         masked attention. `edge_attention`: the mask is the graph; `softmax_attention`:
-                    all pairs, with the exponential kernel
-    Eq. (10), (11)  the sine mask as a feature map: `sine_mask`, `log_key_features`,
-                    `log_query_features`
-    Eq. (12)        `kernel_attention`
-
-`nn.naive_attention` states the same equations over all pairs. It is the specification.
+`tests/nn/oracles_attention.py` states the same equations over all pairs. It is the specification.
+The random features φ, Eq. (7), are in `nn.features`.
 
 With positive features in logarithms, Eq. (12) is two softmaxes. The first one summarizes the keys:
 each feature r keeps the logarithm of its mass, L_r = logsumexp_j a_jr, and a mean of the values,
@@ -35,8 +28,8 @@ from torch import Tensor
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
+from mgformer.nn.embeddings import rows_at
 from mgformer.nn.features import positive_log_features
-from mgformer.nn.gathering import rows_at
 
 T = TypeVar("T")
 EDGES = 65_536
@@ -129,8 +122,6 @@ def softmax_attention(
         return scores.softmax(1) @ values
 
     chunk = max(1, max_scores // max(len(keys), 1))
-    if len(queries) <= chunk:
-        return piece(queries, query_angles)
     return torch.cat(list(_recomputed(piece, chunk, queries, query_angles)))
 
 
@@ -221,22 +212,14 @@ def kernel_attention(
 ) -> Tensor:
     """Return masked kernel attention [q, D] with positive features: Eq. (12), finite at any scale.
 
-    Args:
-        queries: [q, m], scaled by m^(-1/4).
-        keys: [n, m], scaled by m^(-1/4).
-        values: [n, D].
-        projection: [F, m].
-        angles: Angles of the keys [n], in [0, π/2]; None: no mask.
-        query_angles: Angles of the queries [q]; those of the keys if not given.
-        chunk: Nodes to process at a time. Features are then not kept, and the backward pass
-            computes them again. None: all at once.
+    Queries [q, m] and keys [n, m] are scaled by m^(-1/4). `angles` [n] of the keys lie in [0, π/2];
+    None means no mask. `query_angles` [q] are those of the keys if not given. With a `chunk`, so
+    many nodes are processed at a time: features are not kept, and the backward pass computes them
+    again.
     """
     if query_angles is None:
         query_angles = angles
-    if chunk is None:
-        summary = summarize(log_key_features(keys, projection, angles), values)
-        return attend(log_query_features(queries, projection, query_angles), summary)
-
+    chunk = chunk or max(len(keys), len(queries), 1)
     summary = summarize_chunked(keys, values, projection, angles, chunk)
 
     def read(queries: Tensor, angles: Tensor | None) -> Tensor:
@@ -268,8 +251,12 @@ def _recomputed(
 ) -> Iterator[T]:
     """Call a function on each chunk of tensors with the same number of rows.
 
-    Intermediate results are not kept: the backward pass computes them again.
+    If there are several chunks, intermediate results are not kept: the backward pass computes them
+    again.
     """
+    if len(first) <= chunk:
+        yield function(first, *others)
+        return
     chunks = first.split(chunk)
     columns = [[None] * len(chunks) if part is None else part.split(chunk) for part in others]
     for arguments in zip(chunks, *columns, strict=True):

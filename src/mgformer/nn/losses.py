@@ -8,6 +8,7 @@ Shapes: B pairs in a batch, D channels, C candidates.
 """
 
 import math
+from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
@@ -49,34 +50,16 @@ def align_uniform(
     """Return alignment plus `weight` times uniformity of matching rows [B, D]: Eq. (13).
 
     Rows are scaled to unit length. Alignment is the mean ‖u - i‖² over pairs. Uniformity of a side
-    is log mean exp(-t ‖x_a - x_b‖²) over all a ≠ b. Duplicates in a batch count as different rows.
-    A batch of one pair has no uniformity.
-
-    Args:
-        users: Embeddings of the users of the batch.
-        items: Embeddings of their items.
-        weight: λ of MGFormer, γ of DirectAU.
-        t: Sharpness of uniformity: 1 in MGFormer's paper, 2 in DirectAU.
-        sides: Uniformity of users and items is summed in MGFormer's paper, averaged in DirectAU.
-        block_rows: Rows compared with all others at a time.
+    is log mean exp(-t ‖x_a - x_b‖²) over all a ≠ b; `sides` says how users and items are combined.
+    MGFormer's paper has t = 1 and the sum, DirectAU t = 2 and the mean. Duplicates in a batch count
+    as different rows. A batch of one pair has no uniformity.
     """
     weight = weight if sides == "sum" else 0.5 * weight
-    value: Tensor = _AlignUniform.apply(users, items, weight, t, block_rows)  # type: ignore[no-untyped-call]
-    return value
 
-
-class _AlignUniform(torch.autograd.Function):
-    """Alignment and uniformity; the forward pass computes the gradients too.
-
-    For a unit row x_a with partner y_a the gradient is 2 (x_a - y_a) / B plus `weight` times
-    4t Σ_b w_ab x_b / Σ w, with w_ab = exp(-t ‖x_a - x_b‖²). For h_a = ‖h_a‖ x_a it is the part
-    orthogonal to x_a, divided by ‖h_a‖.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any, users: Tensor, items: Tensor, weight: float, t: float, block_rows: int
-    ) -> Tensor:
+    def compute(users: Tensor, items: Tensor) -> tuple[Tensor, ...]:
+        # For a unit row x_a with partner y_a the gradient is 2 (x_a - y_a) / B plus `weight` times
+        # 4t Σ_b w_ab x_b / Σ w, with w_ab = exp(-t ‖x_a - x_b‖²). For h_a = ‖h_a‖ x_a it is the
+        # part orthogonal to x_a, divided by ‖h_a‖.
         batch = len(users)
         lengths = [side.norm(dim=1, keepdim=True).clamp_min(SHORTEST) for side in (users, items)]
         units = [side / length for side, length in zip((users, items), lengths, strict=True)]
@@ -91,14 +74,9 @@ class _AlignUniform(torch.autograd.Function):
                 gradient.addcmul_(sums, 4 * t * weight / total)
             along = (gradient * x).sum(1, keepdim=True)
             gradients.append(gradient.addcmul_(x, along, value=-1).div_(length))
-        ctx.save_for_backward(*gradients)
-        return value
+        return value, *gradients
 
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        for_users, for_items = ctx.saved_tensors
-        return for_users * gradient, for_items * gradient, None, None, None
+    return _with_gradients(compute, users, items)
 
 
 def _pair_weights(x: Tensor, t: float, block_rows: int) -> tuple[Tensor, Tensor]:
@@ -133,12 +111,8 @@ def info_nce(
 ) -> Tensor:
     """Return the mean over r of logsumexp_k(a_r·c_k / τ) - a_r·b_r / τ, with rows of unit length.
 
-    Args:
-        a: One view [B, D].
-        b: The other view of the same rows [B, D].
-        temperature: τ.
-        candidates: The c_k [C, D], which include the b_r; the rows of b if not given.
-        block_scores: Scores a_r·c_k held at a time.
+    a and b are two views [B, D] of the same rows. The candidates c_k [C, D] include the b_r; they
+    are the rows of b if not given.
     """
     a, b = functional.normalize(a), functional.normalize(b)
     c = b if candidates is None else functional.normalize(candidates)
@@ -151,15 +125,9 @@ def mean_log_sum_exp(a: Tensor, c: Tensor, block_scores: int = BLOCK_SCORES) -> 
 
     The [B, C] scores are computed block by block and never kept.
     """
-    value: Tensor = _MeanLogSumExp.apply(a, c, block_scores)  # type: ignore[no-untyped-call]
-    return value
 
-
-class _MeanLogSumExp(torch.autograd.Function):
-    """The gradients, p c / B and pᵀ a / B with p_rk = softmax_k(a_r·c_k), come with the value."""
-
-    @staticmethod
-    def forward(ctx: Any, a: Tensor, c: Tensor, block_scores: int) -> Tensor:
+    def compute(a: Tensor, c: Tensor) -> tuple[Tensor, ...]:
+        # The gradients are p c / B and pᵀ a / B with p_rk = softmax_k(a_r·c_k).
         batch, total = len(a), a.new_zeros(())
         for_a, for_c = torch.empty_like(a), torch.zeros_like(c)
         for rows in block_slices(batch, len(c), block_scores):
@@ -171,11 +139,27 @@ class _MeanLogSumExp(torch.autograd.Function):
             p /= sums * batch
             torch.mm(p, c, out=for_a[rows])
             for_c.addmm_(p.T, a[rows])
-        ctx.save_for_backward(for_a, for_c)
-        return total / batch
+        return total / batch, for_a, for_c
+
+    return _with_gradients(compute, a, c)
+
+
+def _with_gradients(
+    compute: Callable[[Tensor, Tensor], tuple[Tensor, ...]], a: Tensor, b: Tensor
+) -> Tensor:
+    """Return the value of a function that computes its two gradients together with its value."""
+    value: Tensor = _WithGradients.apply(compute, a, b)  # type: ignore[no-untyped-call]
+    return value
+
+
+class _WithGradients(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, compute: Callable[..., Any], a: Tensor, b: Tensor) -> Tensor:
+        value, *gradients = compute(a, b)
+        ctx.save_for_backward(*gradients)
+        return value
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
-        for_a, for_c = ctx.saved_tensors
-        return for_a * gradient, for_c * gradient, None
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        return None, *(known * gradient for known in ctx.saved_tensors)

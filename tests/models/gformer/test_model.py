@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from mgformer.data.sampling import Batch
 from mgformer.graph.bipartite import Graph
 from mgformer.models.gformer.edge_attention import EdgePattern
-from mgformer.models.gformer.model import Encoded, GFormer
+from mgformer.models.gformer.model import GFormer
 from mgformer.models.gformer.positions import closeness
 from mgformer.models.gformer.sampled_edges import (
     edges_with_loops,
@@ -131,7 +131,7 @@ def test_the_loss_is_that_of_loops(options, rng, random_graph):
     model = build(random_graph(9, 7), **options)
     encoded = [normal(rng, 16, 6) for _ in range(3)]
     negatives = torch.tensor([[2], [4], [4], [0], [3]])
-    fast = model.objective(BATCH, negatives, Encoded(*encoded))
+    fast = model.objective(BATCH, negatives, *encoded)
     slow = slow_objective(model, BATCH, negatives, *encoded)
     used = encoded if options.get("independence_weight", 1) else encoded[:2]
     assert_same_with_gradients(fast, slow, used, rng, atol=1e-12)
@@ -173,7 +173,9 @@ def test_scores_are_the_attention_of_all_heads_clipped(random_graph):
 
 
 def test_graphs_have_the_right_number_of_edges(random_graph, monkeypatch):
-    monkeypatch.setattr("mgformer.models.gformer.model.normalized_by_rows", lambda counts: counts)
+    monkeypatch.setattr(
+        "mgformer.models.gformer.sampled_edges.normalized_by_rows", lambda counts: counts
+    )
     model = build(random_graph(20, 13), added_share=0.0, keep_share=0.77, view_share=0.13)
     graphs = model.drawn_graphs(seeded())
     shares = (0.77, 0.13, 0.13)
@@ -222,7 +224,7 @@ def test_without_masks_positions_and_attention_it_is_a_sum_of_layers(random_grap
         for name, parameter in model.named_parameters():
             if name != "embeddings":
                 parameter.zero_()
-    z = model.encode(model.drawn_graphs(seeded())).z.detach()
+    z = model.encode(model.drawn_graphs(seeded()))[0].detach()
     looped = edges_with_loops(graph).toarray() + np.eye(16)  # all loops are kept, and added
     powers = [np.linalg.matrix_power(slow_normalized(looped), k) for k in range(4)]
     np.testing.assert_allclose(z, sum(powers) @ model.embeddings.detach().numpy(), atol=1e-5)

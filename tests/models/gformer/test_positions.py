@@ -60,5 +60,5 @@ def test_positions_are_the_mean_of_messages_of_all_anchors(size, rng):
         ]
     )  # [N, A, 2d]
     slow = torch.nn.functional.linear(messages, weight, bias).mean(1)
-    fast = anchor_encoding(x, anchors, omega, weight, bias)
+    fast = anchor_encoding(x, x, anchors, omega, weight, bias)
     assert_same_with_gradients(fast, slow, [x, weight, bias], rng, atol=1e-12)

@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from mgformer.models.mgformer.layers import QueryKeyAttention
+from mgformer.models.mgformer.layers import KernelAttention
 from mgformer.models.mgformer.model import MGFormer
-from mgformer.nn import naive_attention as naive
 from tests.graph.oracles_graph import normalized_adjacency
 from tests.models.mgformer.test_model import FORMS, build, everybody
+from tests.nn import oracles_attention as naive
 
 EVERY_FORM = {
     **FORMS,
@@ -25,7 +25,7 @@ EVERY_FORM = {
 }
 
 
-def features(model: MGFormer, x: Tensor, head: int, layer: QueryKeyAttention) -> Tensor:
+def features(model: MGFormer, x: Tensor, head: int, layer: KernelAttention) -> Tensor:
     """φ(x) [N, R] of the rows of a head, by the formula of each map."""
     kind = model.config.features
     projection = layer.projections[head] if layer.projections is not None else None
@@ -85,7 +85,7 @@ def written_out(model: MGFormer, graph) -> Tensor:
     config = model.config
     x = torch.cat([model.tokens, config.encoding_scale * model.encodings], dim=1)
     local = torch.from_numpy(normalized_adjacency(graph.interactions.toarray()))
-    for layer in model.layers:
+    for layer in model.layers or [None] * config.num_layers:
         width = x.shape[1] // config.num_heads
         heads = [
             naive.weighted_means(

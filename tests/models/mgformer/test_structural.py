@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional
 
 from mgformer.graph.bipartite import Graph
-from mgformer.models.mgformer.structural import landmark_features, structural_encodings
+from mgformer.models.mgformer.structural import encodings_of, landmark_features
 
 
 def random_rows(rng, *shape: int) -> torch.Tensor:
@@ -84,7 +84,7 @@ def test_landmarks_depend_on_the_seed_alone(rng):
 @pytest.mark.parametrize(("shape", "rank"), [((9, 7), 4), ((7, 9), 7), ((33, 20), 6)])
 def test_encodings_multiply_to_the_truncated_matrix(shape, rank, normalized, random_graph, rng):
     graph = random_graph(*shape)
-    users, items = structural_encodings(graph, rank, rng, normalized=normalized).split(shape)
+    users, items = encodings_of(graph, rank, rng, normalized=normalized).split(shape)
     dense = graph.interactions.toarray().astype(np.float64)
     if normalized:
         for axis in (0, 1):
@@ -103,7 +103,7 @@ def test_encodings_multiply_to_the_truncated_matrix(shape, rank, normalized, ran
 
 def test_encodings_beyond_the_size_of_the_graph_are_zero(random_graph, rng):
     graph = random_graph(9, 7, isolated=False)
-    encodings = structural_encodings(graph, 12, rng, normalized=True)
+    encodings = encodings_of(graph, 12, rng, normalized=True)
     assert encodings.shape == (16, 12)
     assert encodings[:, :7].any(dim=0).all()
     assert not encodings[:, 7:].any()
@@ -111,4 +111,4 @@ def test_encodings_beyond_the_size_of_the_graph_are_zero(random_graph, rng):
 
 def test_encodings_of_no_pairs_at_all(rng):
     graph = Graph(sp.csr_array((4, 5), dtype=np.float32))
-    assert not structural_encodings(graph, 3, rng, normalized=True).any()
+    assert not encodings_of(graph, 3, rng, normalized=True).any()

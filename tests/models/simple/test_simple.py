@@ -10,12 +10,10 @@ from mgformer.errors import ConfigError
 from mgformer.graph.bipartite import Graph
 from mgformer.models.simple import ease
 from mgformer.models.simple.ease import EASE
-from mgformer.models.simple.gfcf import GFCF
 from mgformer.models.simple.ials import IALS
-from mgformer.models.simple.itemknn import ItemKNN
+from mgformer.models.simple.neighbors import ItemKNN, RP3Beta
 from mgformer.models.simple.popularity import Popularity
-from mgformer.models.simple.puresvd import PureSVD
-from mgformer.models.simple.rp3beta import RP3Beta
+from mgformer.models.simple.spectral import GFCF, PureSVD
 from tests.graph import oracles_graph
 from tests.models.simple import oracles_simple as oracles
 

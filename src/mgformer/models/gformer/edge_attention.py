@@ -19,7 +19,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from mgformer.graph.sparse import row_numbers
-from mgformer.nn.initialization import xavier_matrices
+from mgformer.nn.embeddings import xavier_matrices
 
 LIMIT = 10.0
 """Bound on the magnitude of scores; their exponentials then need no shift."""
@@ -65,11 +65,6 @@ class EdgePattern:
         """Return Σ w_e x_r over the edges of every column [N, d], for w [E, H] and x [N, d]."""
         by_column = weights.index_select(0, self.order)
         return _sums(self.rows_by_column, self.column_starts, by_column, values)
-
-    def totals(self, weights: Tensor) -> Tensor:
-        """Return the sums of weights [E, H] over the edges of every row [N, H]."""
-        totals: Tensor = torch.segment_reduce(weights, "sum", offsets=self.starts.long(), axis=0)
-        return totals
 
 
 class EdgeAttention(nn.Module):
@@ -133,7 +128,8 @@ class _Attention(torch.autograd.Function):
 
 def _shares(edges: EdgePattern, scores: Tensor) -> Tensor:
     weights = scores.clamp(-LIMIT, LIMIT).exp_()
-    weights /= (edges.totals(weights) + EPSILON).index_select(0, edges.rows)
+    totals = torch.segment_reduce(weights, "sum", offsets=edges.starts.long(), axis=0)  # [N, H]
+    weights /= (totals + EPSILON).index_select(0, edges.rows)
     return weights
 
 

@@ -28,26 +28,12 @@ from mgformer.data.sampling import Batch, UnseenItems
 from mgformer.graph.bipartite import Graph
 from mgformer.graph.sparse import SparseProduct, pattern_of
 from mgformer.models.base import EmbeddingDim, ModelConfig, TrainableModel, heads_must_divide
+from mgformer.models.gformer import sampled_edges as sampled
 from mgformer.models.gformer.edge_attention import EdgeAttention, EdgePattern
-from mgformer.models.gformer.positions import (
-    anchor_encoding,
-    closeness,
-    drawn_linear,
-    tiled_means,
-)
-from mgformer.models.gformer.sampled_edges import (
-    drawn_edges,
-    edges_with_loops,
-    normalized_by_rows,
-    with_loops,
-    with_random_edges,
-    with_rebuilt_edges,
-)
+from mgformer.models.gformer.positions import anchor_encoding, closeness, drawn_linear, tiled_means
 from mgformer.models.space import Float, Int
-from mgformer.nn.gathering import rows_at
-from mgformer.nn.initialization import normal_table
+from mgformer.nn.embeddings import mean_of_layers, normal_table, rows_at
 from mgformer.nn.losses import bpr, mean_log_sum_exp
-from mgformer.nn.propagation import Propagation
 from mgformer.ranking.scorers import DotScorer
 
 HIGHEST_SCORE = 3.0
@@ -72,14 +58,6 @@ class Graphs(NamedTuple):
     decoder: EdgePattern
     rationale: View
     complement: View
-
-
-class Encoded(NamedTuple):
-    """Embeddings of all nodes in training."""
-
-    z: Tensor  # [N, d]
-    rationale: Tensor  # S [N, d]
-    complement: Tensor  # C [N, d]
 
 
 class GFormer(TrainableModel):
@@ -136,8 +114,8 @@ class GFormer(TrainableModel):
     def __init__(self, config: ModelConfig, graph: Graph, rng: np.random.Generator) -> None:
         super().__init__(config, graph, rng)
         dim, num_layers = self.config.dim, self.config.num_position_layers
-        self.pattern = edges_with_loops(graph)
-        self.average = Propagation(normalized_by_rows(self.pattern))
+        self.pattern = sampled.edges_with_loops(graph)
+        self.average = SparseProduct(sampled.normalized_by_rows(self.pattern), symmetric=True)
         self.unseen = UnseenItems(graph.interactions)
         self.embeddings = normal_table(graph.num_nodes, dim, rng)  # X
         self.attention = EdgeAttention(dim, self.config.num_heads, rng)
@@ -169,21 +147,17 @@ class GFormer(TrainableModel):
     def drawn_graphs(self, generator: torch.Generator) -> Graphs:
         """Score the edges and draw the graphs by the scores."""
         config = self.config
-        pattern = with_random_edges(self.pattern, config.added_share, generator)
+        pattern = sampled.with_random_edges(self.pattern, config.added_share, generator)
         scores = self.edge_scores(EdgePattern(pattern))
-        kept = drawn_edges(-scores, int(config.keep_share * pattern.nnz), generator)
-        decoder = with_rebuilt_edges(
-            pattern,
-            kept,
-            pool_share=config.pool_share,
-            share=config.rebuilt_share,
-            generator=generator,
+        kept = sampled.drawn_edges(-scores, int(config.keep_share * pattern.nnz), generator)
+        decoder = sampled.with_rebuilt_edges(
+            pattern, kept, config.pool_share, config.rebuilt_share, generator
         )
         view_count = int(config.view_share * pattern.nnz)
-        rationale = drawn_edges((scores + LEAST_WEIGHT).log(), view_count, generator)
-        complement = drawn_edges(-scores, view_count, generator)
+        rationale = sampled.drawn_edges((scores + LEAST_WEIGHT).log(), view_count, generator)
+        complement = sampled.drawn_edges(-scores, view_count, generator)
         encoder, *views = (
-            normalized_by_rows(with_loops(pattern_of(pattern, mask.numpy())))
+            sampled.normalized_by_rows(sampled.with_loops(pattern_of(pattern, mask.numpy())))
             for mask in (kept, rationale, complement)
         )
         return Graphs(
@@ -192,8 +166,8 @@ class GFormer(TrainableModel):
             *(View(SparseProduct(view), EdgePattern(view)) for view in views),
         )
 
-    def encode(self, graphs: Graphs) -> Encoded:
-        """Return the embeddings of all nodes for the loss."""
+    def encode(self, graphs: Graphs) -> tuple[Tensor, Tensor, Tensor]:
+        """Return z of all nodes for the loss, and their rationale and complement, [N, d] each."""
         layers: list[Tensor] = [self.embeddings]
         for _ in range(self.config.num_layers):
             layers.append(graphs.encoder(layers[-1]))
@@ -208,28 +182,30 @@ class GFormer(TrainableModel):
         for weight, bias in zip(self.position_weights, self.position_biases, strict=True):
             x = self._positions(x, weight, bias)
             z = z + x
-        return Encoded(z + self.attention(graphs.decoder, x), rationale, complement)
+        return z + self.attention(graphs.decoder, x), rationale, complement
 
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
         if self.graphs is None or self.steps == self.config.refresh:
             self.graphs, self.steps = self.drawn_graphs(generator), 0
         self.steps += 1
         negatives = self.unseen.draw(batch.users, 1, generator)  # [B, 1]
-        return self.objective(batch, negatives, self.encode(self.graphs))
+        return self.objective(batch, negatives, *self.encode(self.graphs))
 
-    def objective(self, batch: Batch, negatives: Tensor, encoded: Encoded) -> Tensor:
+    def objective(
+        self, batch: Batch, negatives: Tensor, z: Tensor, rationale: Tensor, complement: Tensor
+    ) -> Tensor:
         """Return the loss of a batch with negatives [B, 1]."""
         config = self.config
-        users, items = encoded.z.split([self.num_users, self.num_items])
+        users, items = z.split([self.num_users, self.num_items])
         positive = (rows_at(users, batch.users) * rows_at(items, batch.items)).sum(1).mean()
         reconstruction = mean_log_sum_exp(rows_at(users, batch.users), items) - positive
         uniformity = mean_log_sum_exp(users[batch.users.unique()], users) + mean_log_sum_exp(
             items[batch.items.unique()], items
         )
-        of_users = rows_at(encoded.rationale, batch.users)  # [B, d]
-        independence = (of_users * rows_at(encoded.complement, batch.users)).logsumexp(1).mean()
+        of_users = rows_at(rationale, batch.users)  # [B, d]
+        independence = (of_users * rows_at(complement, batch.users)).logsumexp(1).mean()
         # The negative comes from the whole encoder, not from the rationale.
-        of_items = encoded.rationale[self.num_users + batch.items]
+        of_items = rationale[self.num_users + batch.items]
         ranking = bpr(of_users, of_items, rows_at(items, negatives))
         return (
             reconstruction
@@ -241,9 +217,9 @@ class GFormer(TrainableModel):
     def scorer(self) -> DotScorer:
         num_layers = self.config.num_layers
         with torch.no_grad():
-            z = (num_layers + 1) * self.average.mean(self.embeddings, num_layers)
+            z = (num_layers + 1) * mean_of_layers([self.average] * num_layers, self.embeddings)
         return self.dot_scorer(z)
 
     def _positions(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         own = tiled_means(x, len(self.anchors)) if self.config.reference_quirks else x
-        return anchor_encoding(x, self.anchors, self.closeness, weight, bias, own)
+        return anchor_encoding(x, own, self.anchors, self.closeness, weight, bias)

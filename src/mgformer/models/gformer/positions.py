@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from mgformer.graph.sparse import csr_matmul
-from mgformer.nn.gathering import rows_at
+from mgformer.nn.embeddings import rows_at
 
 
 def closeness(adjacency: sp.csr_array, anchors: Tensor) -> Tensor:
@@ -35,27 +35,16 @@ def closeness(adjacency: sp.csr_array, anchors: Tensor) -> Tensor:
 
 
 def anchor_encoding(
-    x: Tensor,
-    anchors: Tensor,
-    closeness: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    own: Tensor | None = None,
+    x: Tensor, own: Tensor, anchors: Tensor, closeness: Tensor, weight: Tensor, bias: Tensor
 ) -> Tensor:
-    """Return mean_a (W₁ ω_va x_a + W₂ x_v + b) of every node v [N, d], in O(N A d).
+    """Return mean_a (W₁ ω_va x_a + W₂ y_v + b) of every node v [N, d], in O(N A d).
 
-    Args:
-        x: [N, d].
-        anchors: Node numbers [A].
-        closeness: ω [N, A].
-        weight: [W₁ | W₂], [d, 2d].
-        bias: b [d].
-        own: Takes the place of x_v [N, d]; x if not given.
+    x and `own` y are [N, d], ω = `closeness` is [N, A], and `weight` is [W₁ | W₂], [d, 2d].
     """
     of_anchors, of_self = weight.chunk(2, dim=1)
     # Apply W₁ to the few anchors, not to the many nodes.
     from_anchors = closeness @ (rows_at(x, anchors) @ of_anchors.T / len(anchors))
-    return from_anchors + torch.addmm(bias, x if own is None else own, of_self.T)
+    return from_anchors + torch.addmm(bias, own, of_self.T)
 
 
 def tiled_means(x: Tensor, count: int) -> Tensor:

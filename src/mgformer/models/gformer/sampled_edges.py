@@ -15,7 +15,8 @@ from torch import Tensor
 from mgformer.graph.bipartite import Graph, inverse_sqrt
 from mgformer.graph.sparse import pattern_of, row_numbers, scaled
 
-Nodes = NDArray[np.int32]
+Ends = NDArray[np.int32]
+"""Rows and columns of edges [2, E]."""
 
 
 def edges_with_loops(graph: Graph) -> sp.csr_array:
@@ -53,18 +54,13 @@ def with_random_edges(
     pattern: sp.csr_array, share: float, generator: torch.Generator
 ) -> sp.csr_array:
     """Return the edges plus ⌊share·E⌋ more, in both directions, between ends of random edges."""
-    rows, columns = edge_ends(pattern)
-    added = _rejoined(rows, columns, int(share * len(rows)), generator)
-    return _both_ways(added, (rows, columns), pattern.shape[0])
+    ends = edge_ends(pattern)
+    added = _rejoined(ends, int(share * pattern.nnz), generator)
+    return _both_ways(added, ends, pattern.shape[0])
 
 
 def with_rebuilt_edges(
-    pattern: sp.csr_array,
-    mask: Tensor,
-    *,
-    pool_share: float,
-    share: float,
-    generator: torch.Generator,
+    pattern: sp.csr_array, mask: Tensor, pool_share: float, share: float, generator: torch.Generator
 ) -> sp.csr_array:
     """Return the kept edges, all loops, and random edges between ends of dropped edges.
 
@@ -74,37 +70,31 @@ def with_rebuilt_edges(
     """
     num_nodes = pattern.shape[0]
     keep = mask.numpy()
-    kept, dropped = edge_ends(pattern_of(pattern, keep)), edge_ends(pattern_of(pattern, ~keep))
-    loops = np.arange(num_nodes, dtype=np.int32)
-    known = [np.concatenate([loops, ends]) for ends in kept]
-    more = _rejoined(known[0], known[1], int(pool_share * len(dropped[0])), generator)
-    pool = [np.concatenate(ends) for ends in zip(more, dropped, strict=True)]
-    count = int(share * pattern.nnz) if len(pool[0]) else 0
-    drawn = _rejoined(pool[0], pool[1], count, generator)
-    return _both_ways(drawn, (known[0], known[1]), num_nodes)
+    dropped = edge_ends(pattern_of(pattern, ~keep))
+    loops = np.tile(np.arange(num_nodes, dtype=np.int32), (2, 1))
+    known = np.concatenate([loops, edge_ends(pattern_of(pattern, keep))], axis=1)
+    more = _rejoined(known, int(pool_share * dropped.shape[1]), generator)
+    pool = np.concatenate([more, dropped], axis=1)
+    drawn = _rejoined(pool, int(share * pattern.nnz) if pool.size else 0, generator)
+    return _both_ways(drawn, known, num_nodes)
 
 
-def edge_ends(pattern: sp.csr_array) -> tuple[Nodes, Nodes]:
-    """Return rows [E] and columns [E] of a pattern."""
-    return row_numbers(pattern), pattern.indices
+def edge_ends(pattern: sp.csr_array) -> Ends:
+    """Return the rows and the columns [2, E] of a pattern."""
+    return np.stack([row_numbers(pattern), pattern.indices])
 
 
-def _rejoined(
-    rows: Nodes, columns: Nodes, count: int, generator: torch.Generator
-) -> tuple[Nodes, Nodes]:
-    """Draw rows [count] and columns [count] independently, with replacement."""
+def _rejoined(ends: Ends, count: int, generator: torch.Generator) -> Ends:
+    """Draw rows and columns [2, count] of edges independently, with replacement."""
     if not count:
-        return rows[:0], columns[:0]
-    chosen = torch.randint(len(rows), (2, count), generator=generator).numpy()
-    return rows[chosen[0]], columns[chosen[1]]
+        return ends[:, :0]
+    chosen = torch.randint(ends.shape[1], (2, count), generator=generator).numpy()
+    return np.take_along_axis(ends, chosen, axis=1)
 
 
-def _both_ways(
-    added: tuple[Nodes, Nodes], edges: tuple[Nodes, Nodes], num_nodes: int
-) -> sp.csr_array:
+def _both_ways(added: Ends, edges: Ends, num_nodes: int) -> sp.csr_array:
     """Return the edges, the added ones and their reverses, each once."""
-    rows = np.concatenate([added[0], added[1], edges[0]])
-    columns = np.concatenate([added[1], added[0], edges[1]])
+    rows, columns = np.concatenate([added, added[::-1], edges], axis=1)
     ones = np.ones(len(rows), dtype=np.float32)
     pattern = sp.csr_array((ones, (rows, columns)), shape=(num_nodes, num_nodes))
     pattern.data[:] = 1

@@ -41,50 +41,41 @@ class DegreeMask(NamedTuple):
     """z of the sine mask by degree in one layer; the mask is sin(π/4 (z_i + z_j))."""
 
     degrees: Nodes
-    before: Values
-    """z before training."""
+    before: Values  # z before training
     after: Values
-    num_nodes: Nodes
-    """How many nodes have the degree."""
+    num_nodes: Nodes  # how many nodes have the degree
 
 
 class Neighborhood(NamedTuple):
     """Attention weights by rank of the neighbor, averaged over nodes of one side."""
 
-    to_users: Values
-    """[K] weight on neighbors that are users."""
+    to_users: Values  # [K] weight on neighbors that are users
     to_items: Values
-    effective: float
-    """exp(entropy) of the weights, averaged: how many neighbors a node effectively reads."""
+    effective: float  # mean exp(entropy) of the weights: how many neighbors a node reads
 
 
 class Prototypes(NamedTuple):
     """What the prototypes hold and how much they are read."""
 
-    read: Values
-    """[R] mean weight that nodes give to it; the sum is H."""
-    size: Values
-    """[R] exp(entropy) of the shares: how many nodes it stands for."""
-    of_items: Values
-    """[R] share that items have in it; users have the rest."""
-    nodes: Nodes
-    """[R, t] the nodes with the largest shares."""
-    shares: Values
-    """[R, t] their shares."""
+    read: Values  # [R] mean weight that nodes give to it; the sum is H
+    size: Values  # [R] exp(entropy) of the shares: how many nodes it stands for
+    of_items: Values  # [R] share that items have in it; users have the rest
+    nodes: Nodes  # [R, t] the nodes with the largest shares
+    shares: Values  # [R, t] their shares
 
 
 def attention_insides(
     model: "MGFormer", graph: Graph, before: Mapping[str, Tensor] | None
 ) -> list[Inside]:
     """Return what can be shown of the attention; see `TrainableModel.insides`."""
-    layer, found = model.layers[0], list[Inside]()
+    layer, found = next(iter(model.layers), None), list[Inside]()
     trained, masked = before is not None, model.config.mask == "sine"
     with torch.no_grad():
         if isinstance(layer, NeighborAttention) and (trained or not masked):
             found += _describe_neighbors(model, layer, graph)
         if isinstance(layer, LandmarkAttention):
             found += _describe_prototypes(landmark_prototypes(model, layer), graph)
-        if isinstance(layer, KernelAttention) and layer.map.log and layer.edges is None and trained:
+        if isinstance(layer, KernelAttention) and layer.has_summary and trained:
             found += _describe_prototypes(kernel_prototypes(model, layer), graph)
         if before is not None and masked:
             found.append(_describe_masks(list(degree_masks(model, graph, before))))
@@ -111,12 +102,10 @@ def neighborhoods(model: "MGFormer", layer: NeighborAttention) -> dict[str, Neig
     }
 
 
-def strongest_neighbors(
-    layer: NeighborAttention, node: int, count: int = NAMED_NODES
-) -> tuple[Nodes, Values]:
+def strongest_neighbors(layer: NeighborAttention, node: int) -> tuple[Nodes, Values]:
     """Return the neighbors of a node with the largest weights, averaged over heads."""
     weights = layer.weights(torch.tensor([node]))[0].mean(0).double()  # [K]
-    order = weights.argsort(descending=True, stable=True)[:count]
+    order = weights.argsort(descending=True, stable=True)[:NAMED_NODES]
     return layer.neighbors[node][order].numpy(), weights[order].numpy()
 
 
@@ -161,8 +150,7 @@ def degree_masks(
     model: "MGFormer", graph: Graph, before: Mapping[str, Tensor]
 ) -> Iterator[DegreeMask]:
     """Yield the mask of each layer."""
-    all_degrees = np.concatenate([graph.user_degrees, graph.item_degrees])
-    degrees, counts = np.unique(all_degrees, return_counts=True)
+    degrees, counts = np.unique(graph.degrees, return_counts=True)
     after = model.state_dict()
     for number in range(len(model.layers)):
         name = f"layers.{number}.angles."
@@ -279,5 +267,4 @@ def _describe_masks(masks: list[DegreeMask]) -> Plot:
         "The mask multiplies the attention between two nodes by sin(π/4 (z + z′)), so nodes with"
         " a high z attend to each other more. Lines are means over nodes of similar degree."
     )
-    axes = ("degree of the node", "z")
-    return Plot("curves", "Degree mask", caption, curves, axes, "x")
+    return Plot("curves", "Degree mask", caption, curves, ("degree of the node", "z"), "x")

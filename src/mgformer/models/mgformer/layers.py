@@ -1,7 +1,7 @@
 """Layers of attention among the nodes of a graph that compute only the rows of some nodes.
 
-`QueryKeyAttention` is Eq. (5) of the MGFormer paper, `DegreeAngles` Eq. (10), and `KernelAttention`
-Eq. (6) to (12) with the functions of `nn.kernel_attention`.
+`DegreeAngles` is Eq. (10) of the MGFormer paper, and `KernelAttention` Eq. (5) to (12) with the
+functions of `nn.kernel_attention`.
 
 To compute rows of some nodes, first ask a layer which nodes they depend on (`reach`). Then call it
 with x of these nodes. Lists of nodes that stand for rows are ascending and have no duplicates.
@@ -11,7 +11,6 @@ Shapes: N nodes, m channels, H heads, F features of a head; q nodes wanted, k no
 
 import math
 from abc import ABC, abstractmethod
-from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -20,21 +19,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from mgformer.graph.bipartite import Graph
-from mgformer.graph.sparse import row_numbers
+from mgformer.graph.sparse import csr_matmul, row_numbers
 from mgformer.models.mgformer.options import MGFormerConfig
+from mgformer.nn import kernel_attention as attention
+from mgformer.nn.embeddings import normal_table, rows_at, xavier_matrices
 from mgformer.nn.features import FEATURE_MAPS
-from mgformer.nn.gathering import rows_at
-from mgformer.nn.initialization import normal_table, xavier_matrices
-from mgformer.nn.kernel_attention import (
-    edge_attention,
-    edge_scores,
-    kernel_attention,
-    linear_attention,
-    log_key_features,
-    log_query_features,
-    sine_mask,
-    softmax_attention,
-)
 
 CHUNK = 16_384
 """Nodes whose features are held at a time."""
@@ -59,10 +48,6 @@ class Attention(nn.Module, ABC):
     def forward(self, x: Tensor, known: Tensor, keys: Tensor, wanted: Tensor) -> Tensor:
         """Return A x [q, m] of the wanted nodes, from x [k, m] of the known nodes."""
 
-    def matrix(self) -> sp.csr_array | None:
-        """Return A [N, N] if it is sparse and training does not change it, else None."""
-        return None
-
 
 class DegreeAngles(nn.Module):
     """Angles c = πz/4 of the sine mask sin(c_i + c_j), Eq. (10).
@@ -84,20 +69,12 @@ class DegreeAngles(nn.Module):
         return math.pi / 4 * z
 
 
-class HeadInputs(NamedTuple):
-    """Inputs of one head."""
+class KernelAttention(Attention):
+    """Attention with queries x W_Q, keys x W_K and values x: Eq. (5) to (12).
 
-    queries: Tensor  # [q, m/H]
-    keys: Tensor  # [n, m/H]
-    values: Tensor  # [n, m/H]
-    angles: Tensor | None  # [n], of the keys; None without a sine mask
-    query_angles: Tensor | None  # [q]
-    key_nodes: Tensor  # [n]
-    query_nodes: Tensor  # [q]
-
-
-class QueryKeyAttention(Attention):
-    """Attention with queries x W_Q, keys x W_K and values x: Eq. (5)."""
+    Features make its cost linear. With attention = softmax there are none, and it compares all
+    pairs in O(q·N), for small graphs or few sampled keys.
+    """
 
     def __init__(
         self,
@@ -107,18 +84,38 @@ class QueryKeyAttention(Attention):
         rng: np.random.Generator,
     ) -> None:
         super().__init__(graph.num_nodes)
-        channels = config.dim + config.rank
         self.num_heads, self.key_sample, self.angles = config.num_heads, config.key_sample, angles
+        channels = config.dim + config.rank
+        width = channels // self.num_heads
         if config.query_init == "xavier":
             w_query, w_key = xavier_matrices(2, channels, rng)
         else:
             # With this scale the factor of a cosine of encodings in the scores is the sharpness.
-            width = channels // self.num_heads
             scale = math.sqrt(config.sharpness) * width**0.25 / config.encoding_scale
             w_query = w_key = torch.diag(scale * (torch.arange(channels) >= config.dim).float())
         self.w_query, self.w_key = nn.Parameter(w_query.clone()), nn.Parameter(w_key.clone())
+        self.map = FEATURE_MAPS[config.features] if config.attention == "kernel" else None
+        self.edges = graph.adjacency if config.mask == "adjacency" else None
+        drawn = torch.zeros(self.num_heads, config.num_features or width, width)
+        # Checkpoints keep the random features, because `draw` may have replaced the first ones.
+        self.projections = nn.Buffer(drawn) if self.map and self.map.project else None
+        self.draw(rng)
+
+    @property
+    def has_summary(self) -> bool:
+        """Whether all keys are summarized by positive features, which `insides` can show."""
+        return self.map is not None and self.map.log and self.edges is None
+
+    def draw(self, rng: np.random.Generator) -> None:
+        """Draw new random features."""
+        if self.projections is not None and self.map and self.map.project:
+            for projection in self.projections:
+                projection.copy_(self.map.project(len(projection), projection.shape[1], rng))
 
     def reach(self, wanted: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
+        if self.edges is not None:
+            known = torch.cat([wanted, graph_neighbors(self.edges, wanted)]).unique()
+            return known, known
         if self.key_sample is None or generator is None or self.key_sample >= self.num_nodes:
             return super().reach(wanted, generator)
         keys = torch.randint(self.num_nodes, (self.key_sample,), generator=generator).unique()
@@ -127,14 +124,10 @@ class QueryKeyAttention(Attention):
     def forward(self, x: Tensor, known: Tensor, keys: Tensor, wanted: Tensor) -> Tensor:
         of_queries = x[torch.searchsorted(known, wanted)]
         of_keys = x if len(keys) == len(known) else x[torch.searchsorted(known, keys)]
-        queries, keys_ = self.projected(of_queries, of_keys)
-        values = of_keys.chunk(self.num_heads, dim=1)
+        parts = (*self.projected(of_queries, of_keys), of_keys.chunk(self.num_heads, dim=1))
         heads = [
-            self.attend(
-                head,
-                HeadInputs(*inputs, self.angles_of(keys), self.angles_of(wanted), keys, wanted),
-            )
-            for head, inputs in enumerate(zip(queries, keys_, values, strict=True))
+            self._head(head, queries, of_head, values, keys, wanted)
+            for head, (queries, of_head, values) in enumerate(zip(*parts, strict=True))
         ]
         return torch.cat(heads, dim=1)
 
@@ -146,84 +139,56 @@ class QueryKeyAttention(Attention):
             for side, w in ((of_queries, self.w_query), (of_keys, self.w_key))
         ]
 
-    @abstractmethod
-    def attend(self, head: int, inputs: HeadInputs) -> Tensor:
-        """Return the attention [q, m/H] of one head."""
-
     def angles_of(self, nodes: Tensor) -> Tensor | None:
         """Return the angles of the sine mask, or None without a mask."""
         return None if self.angles is None else self.angles(nodes)
 
-
-class ExactAttention(QueryKeyAttention):
-    """Softmax attention over all pairs in O(q·N), for small graphs or few sampled keys."""
-
-    def attend(self, head: int, inputs: HeadInputs) -> Tensor:
-        queries, keys, values, angles, query_angles, *_ = inputs
-        return softmax_attention(queries, keys, values, angles, query_angles=query_angles)
-
-
-class KernelAttention(QueryKeyAttention):
-    """Masked kernel attention at linear cost: Eq. (6) to (12)."""
-
-    def __init__(
+    def _head(
         self,
-        config: MGFormerConfig,
-        graph: Graph,
-        angles: DegreeAngles | None,
-        rng: np.random.Generator,
-    ) -> None:
-        super().__init__(config, graph, angles, rng)
-        self.map = FEATURE_MAPS[config.features]
-        self.edges = graph.adjacency if config.mask == "adjacency" else None
-        width = (config.dim + config.rank) // self.num_heads
-        drawn = torch.zeros(self.num_heads, config.num_features or width, width)
-        # Checkpoints keep the random features, because `draw` may have replaced the first ones.
-        self.projections = nn.Buffer(drawn) if self.map.project else None
-        self.draw(rng)
-
-    def draw(self, rng: np.random.Generator) -> None:
-        """Draw new random features."""
-        if self.map.project is not None and self.projections is not None:
-            for projection in self.projections:
-                projection.copy_(self.map.project(len(projection), projection.shape[1], rng))
-
-    def reach(self, wanted: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
-        if self.edges is not None:
-            known = torch.cat([wanted, graph_neighbors(self.edges, wanted)]).unique()
-            return known, known
-        return super().reach(wanted, generator)
-
-    def attend(self, head: int, inputs: HeadInputs) -> Tensor:
-        queries, keys, values, angles, query_angles, *_ = inputs
-        projection = None if self.projections is None else self.projections[head]
-        if self.map.log:
-            assert projection is not None
-            if self.edges is not None:
-                return self._over_edges(inputs, projection, self.edges)
-            chunk = CHUNK if len(keys) > CHUNK else None
-            return kernel_attention(
-                queries, keys, values, projection, angles, query_angles=query_angles, chunk=chunk
+        head: int,
+        queries: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        key_nodes: Tensor,
+        query_nodes: Tensor,
+    ) -> Tensor:
+        """Return the attention [q, m/H] of one head."""
+        angles, query_angles = self.angles_of(key_nodes), self.angles_of(query_nodes)
+        if self.map is None:
+            return attention.softmax_attention(
+                queries, keys, values, angles, query_angles=query_angles
             )
-        q_features, k_features = self.map(queries, projection), self.map(keys, projection)
-        if angles is not None:
-            q_features, k_features = sine_mask(q_features, k_features, angles, query_angles)
-        return linear_attention(q_features, k_features, values)
-
-    def _over_edges(self, inputs: HeadInputs, projection: Tensor, edges: sp.csr_array) -> Tensor:
-        """Attend along the edges of the graph only: Eq. (8) with M = A."""
-        part = edges[inputs.query_nodes.numpy()]
+        projection = None if self.projections is None else self.projections[head]
+        if not self.map.log or projection is None:
+            features = self.map(queries, projection), self.map(keys, projection)
+            if angles is not None:
+                features = attention.sine_mask(*features, angles, query_angles)
+            return attention.linear_attention(*features, values)
+        if self.edges is None:
+            return attention.kernel_attention(
+                queries, keys, values, projection, angles, query_angles=query_angles, chunk=CHUNK
+            )
+        # Along the edges of the graph only: Eq. (8) with M = A.
+        part = self.edges[query_nodes.numpy()]
         rows = torch.from_numpy(row_numbers(part)).long()
-        columns = torch.searchsorted(inputs.key_nodes, torch.from_numpy(part.indices).long())
-        scores = edge_scores(
-            log_query_features(inputs.queries, projection, None),
-            log_key_features(inputs.keys, projection, None),
+        columns = torch.searchsorted(key_nodes, torch.from_numpy(part.indices).long())
+        scores = attention.edge_scores(
+            attention.log_query_features(queries, projection, None),
+            attention.log_key_features(keys, projection, None),
             rows,
             columns,
         )
-        return edge_attention(scores, rows, columns, inputs.values, part.shape[0])
+        return attention.edge_attention(scores, rows, columns, values, part.shape[0])
 
 
 def graph_neighbors(adjacency: sp.csr_array, nodes: Tensor) -> Tensor:
     """Return the neighbors of nodes on the graph, with duplicates."""
     return torch.from_numpy(adjacency[nodes.numpy()].indices).long()
+
+
+def graph_sums(adjacency: sp.csr_array, x: Tensor, known: Tensor, wanted: Tensor) -> Tensor:
+    """Return Â x [q, m] of the wanted nodes, from x [k, m] of the known nodes."""
+    rows = adjacency[wanted.numpy()]
+    places = np.searchsorted(known.numpy(), rows.indices).astype(np.int32)
+    shape = (len(wanted), len(known))
+    return csr_matmul(sp.csr_array((rows.data, places, rows.indptr), shape=shape), x)

@@ -3,10 +3,9 @@
 The equations of the paper, in order, and where they are:
 
     Eq. (2)       the tokens e                      `MGFormer.tokens`
-    Eq. (3)       the structural encodings p        `structural.structural_encodings`
+    Eq. (3)       the structural encodings p        `structural.encodings_of`
     Eq. (4)       the input x = [e, p]              `MGFormer.inputs`
-    Eq. (5)       queries, keys, values             `layers.QueryKeyAttention`
-    Eq. (6)-(12)  masked kernel attention           `layers.KernelAttention`, `nn.kernel_attention`
+    Eq. (5)-(12)  masked kernel attention           `layers.KernelAttention`, `nn.kernel_attention`
     Eq. (7)       the random features               `nn.features`
     Eq. (10)      the angles of the sine mask       `layers.DegreeAngles`
     Eq. (13)      alignment and uniformity          `MGFormer.loss`, `nn.losses.align_uniform`
@@ -33,24 +32,10 @@ from mgformer.data.sampling import Batch
 from mgformer.graph.bipartite import Graph
 from mgformer.models.base import ModelConfig, TrainableModel
 from mgformer.models.insides import Inside
+from mgformer.models.mgformer import layers, structural
 from mgformer.models.mgformer.insides import attention_insides
-from mgformer.models.mgformer.layers import (
-    Attention,
-    DegreeAngles,
-    ExactAttention,
-    KernelAttention,
-)
 from mgformer.models.mgformer.options import MGFormerConfig
-from mgformer.models.mgformer.structural import (
-    FixedLayers,
-    GraphAverage,
-    LandmarkAttention,
-    NeighborAttention,
-    NoAttention,
-    structural_encodings,
-)
-from mgformer.nn.gathering import rows_at
-from mgformer.nn.initialization import normal_table
+from mgformer.nn.embeddings import normal_table, rows_at
 from mgformer.nn.losses import align_uniform
 from mgformer.ranking.score import Kind
 from mgformer.ranking.scorers import DotScorer
@@ -72,7 +57,7 @@ class MGFormer(TrainableModel):
         widest = max(options.rank, options.neighbor_rank or 0 if options.structural else 0)
         encodings = torch.zeros(self.num_nodes, 0)
         if widest:
-            encodings = structural_encodings(graph, widest, rng, normalized=options.normalized)
+            encodings = structural.encodings_of(graph, widest, rng, normalized=options.normalized)
         # Nearest nodes are those of the largest cosine, whatever the length of the encodings in x.
         near = functional.normalize(encodings[:, : options.neighbor_rank or options.rank])
         encodings = encodings[:, : options.rank].contiguous()
@@ -80,10 +65,9 @@ class MGFormer(TrainableModel):
             encodings = functional.normalize(encodings)
         self.encodings = nn.Buffer(encodings, persistent=False)  # P [N, r]
         self.tokens = normal_table(self.num_nodes, options.dim, rng)  # E [N, d]
-        layers = _layers(options, graph, near, rng)
-        self.layers = nn.ModuleList(layers)
-        self.local = GraphAverage(graph.adjacency) if options.local_weight else None
-        self.fixed = _fixed_layers(options, graph, layers[0])
+        self.layers = nn.ModuleList(_layers(options, graph, near, rng))
+        self.adjacency = graph.adjacency if options.local_weight else None
+        self.fixed = _fixed_layers(options, graph, self.layers)
         structure = torch.zeros(0)
         if self.fixed is not None:
             # The encodings never change. If the weights do not either, their part of h is fixed.
@@ -108,10 +92,10 @@ class MGFormer(TrainableModel):
         if depth == 0:
             return self.inputs(wanted)
         config, layer = self.config, self.layers[depth - 1]
-        assert isinstance(layer, Attention)
+        assert isinstance(layer, layers.Attention)
         known, keys = layer.reach(wanted, generator)
-        if self.local is not None:
-            known = torch.cat([known, self.local.reach(wanted)]).unique()
+        if self.adjacency is not None:
+            known = torch.cat([known, layers.graph_neighbors(self.adjacency, wanted)]).unique()
         x = self._after(depth - 1, known, generator)  # [k, m]
         attended = layer(x, known, keys, wanted)
         if config.centered:
@@ -120,22 +104,17 @@ class MGFormer(TrainableModel):
             return attended
         # He & Hofmann (ICLR 2024, arXiv:2311.01906): αI + βA − γC, with C the uniform attention.
         h = x[torch.searchsorted(known, wanted)] + config.attention_weight * attended
-        if self.local is not None:
-            h = h + config.local_weight * self.local(x, known, wanted)
+        if self.adjacency is not None:
+            h = h + config.local_weight * layers.graph_sums(self.adjacency, x, known, wanted)
         return h
 
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
         """Alignment of the pairs, uniformity of their users and of their items: Eq. (13)."""
         config = self.config
         nodes = torch.cat([batch.users, batch.items + self.num_users])
-        h_users, h_items = self.outputs(nodes, generator).split(len(batch.users))
-        return align_uniform(
-            h_users,
-            h_items,
-            config.uniformity_weight,
-            t=config.uniformity_t,
-            sides=config.uniformity_sides,
-        )
+        users, items = self.outputs(nodes, generator).split(len(batch.users))
+        weight, t, sides = config.uniformity_weight, config.uniformity_t, config.uniformity_sides
+        return align_uniform(users, items, weight, t=t, sides=sides)
 
     def scorer(self) -> DotScorer:
         with torch.no_grad():
@@ -147,7 +126,7 @@ class MGFormer(TrainableModel):
     def on_epoch(self, rng: np.random.Generator) -> None:
         if self.config.redraw:
             for layer in self.layers:
-                if isinstance(layer, KernelAttention):
+                if isinstance(layer, layers.KernelAttention):
                     layer.draw(rng)
 
     def insides(self, graph: Graph, before: Mapping[str, Tensor] | None) -> list[Inside]:
@@ -156,37 +135,41 @@ class MGFormer(TrainableModel):
 
 def _layers(
     config: MGFormerConfig, graph: Graph, near: Tensor, rng: np.random.Generator
-) -> list[Attention]:
-    first = _layer(config, graph, near, rng)
+) -> list[layers.Attention]:
+    """Return the layers of attention; none of them if there is no attention."""
+
+    def layer() -> layers.Attention:
+        angles = None
+        if config.mask == "sine":
+            angles = layers.DegreeAngles(graph.degrees, config.degree_dim, rng)
+        if config.attention == "neighbors":
+            return structural.NeighborAttention(config, near, angles)
+        if config.attention == "landmarks":
+            return structural.LandmarkAttention(config, near, rng)
+        return layers.KernelAttention(config, graph, angles, rng)
+
+    if config.attention == "none":
+        return []
+    first = layer()
     if not list(first.parameters()):
         return [first] * config.num_layers  # equal layers: share one, which is slow to build
-    return [first, *(_layer(config, graph, near, rng) for _ in range(config.num_layers - 1))]
+    return [first, *(layer() for _ in range(config.num_layers - 1))]
 
 
-def _layer(
-    config: MGFormerConfig, graph: Graph, near: Tensor, rng: np.random.Generator
-) -> Attention:
-    angles = None
-    if config.mask == "sine":
-        angles = DegreeAngles(graph.degrees, config.degree_dim, rng)
-    if config.attention == "neighbors":
-        return NeighborAttention(config, near, angles)
-    if config.attention == "landmarks":
-        return LandmarkAttention(config, near, rng)
-    if config.attention == "none":
-        return NoAttention(graph.num_nodes)
-    form = ExactAttention if config.attention == "softmax" else KernelAttention
-    return form(config, graph, angles, rng)
-
-
-def _fixed_layers(config: MGFormerConfig, graph: Graph, layer: Attention) -> FixedLayers | None:
+def _fixed_layers(
+    config: MGFormerConfig, graph: Graph, attention: nn.ModuleList
+) -> structural.FixedLayers | None:
     """Return all layers as one sparse matrix, or None if training changes their weights."""
-    matrix = layer.matrix()
-    if matrix is None or config.centered:
+    matrix = None
+    if config.attention == "none":
+        matrix = sp.csr_array((graph.num_nodes, graph.num_nodes), dtype=np.float32)
+    elif isinstance(attention[0], structural.NeighborAttention):
+        matrix = attention[0].matrix()
+    if matrix is None:
         return None
     if config.residual == "shaped":
         identity = sp.eye_array(graph.num_nodes, dtype=np.float32, format="csr")
         matrix = identity + config.attention_weight * matrix
         if config.local_weight:
             matrix = matrix + config.local_weight * graph.adjacency
-    return FixedLayers(sp.csr_array(matrix, dtype=np.float32), config.num_layers)
+    return structural.FixedLayers(sp.csr_array(matrix, dtype=np.float32), config.num_layers)

@@ -19,7 +19,7 @@ from mgformer.graph.bipartite import Graph
 from mgformer.graph.nearest import nearest_nodes
 from mgformer.graph.sparse import BLOCK_ENTRIES, SparseProduct, block_slices, csr_matmul
 from mgformer.graph.spectral import truncated_svd
-from mgformer.models.mgformer.layers import Attention, DegreeAngles, graph_neighbors
+from mgformer.models.mgformer.layers import Attention, DegreeAngles
 from mgformer.models.mgformer.options import MGFormerConfig
 from mgformer.progress import phase
 
@@ -27,9 +27,7 @@ KMEANS_ROUNDS = 6
 """Rounds of k-means: the centers of landmarks must be well spread, not optimal."""
 
 
-def structural_encodings(
-    graph: Graph, rank: int, rng: np.random.Generator, *, normalized: bool
-) -> Tensor:
+def encodings_of(graph: Graph, rank: int, rng: np.random.Generator, *, normalized: bool) -> Tensor:
     """Return [U√Σ; V√Σ] [N, rank], users before items: Eq. (3).
 
     R or, if `normalized`, D_u^(-1/2) R D_i^(-1/2) is decomposed. If it has fewer singular vectors
@@ -80,6 +78,7 @@ class NeighborAttention(Attention):
         return summed.reshape(len(wanted), -1)
 
     def matrix(self) -> sp.csr_array | None:
+        """Return A [N, N] if it is one matrix that training does not change, else None."""
         if self.angles is not None or len(self.sharpness) > 1:
             return None
         weights = self.weights(torch.arange(self.num_nodes))[:, 0]  # [N, K]
@@ -172,38 +171,6 @@ def _spherical_kmeans(
             centers = functional.normalize(sums)
             advance(1)
     return centers
-
-
-class NoAttention(Attention):
-    """No attention: A = 0."""
-
-    def reach(self, wanted: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
-        return wanted, wanted
-
-    def forward(self, x: Tensor, known: Tensor, keys: Tensor, wanted: Tensor) -> Tensor:
-        return x.new_zeros(len(wanted), x.shape[1])
-
-    def matrix(self) -> sp.csr_array:
-        return sp.csr_array((self.num_nodes, self.num_nodes), dtype=np.float32)
-
-
-class GraphAverage(nn.Module):
-    """Â x: the weighted sum over the neighbors of a node on the graph."""
-
-    def __init__(self, adjacency: sp.csr_array) -> None:
-        super().__init__()
-        self.adjacency = adjacency  # [N, N]
-
-    def reach(self, wanted: Tensor) -> Tensor:
-        """Return the neighbors of the wanted nodes."""
-        return graph_neighbors(self.adjacency, wanted)
-
-    def forward(self, x: Tensor, known: Tensor, wanted: Tensor) -> Tensor:
-        """Return Â x [q, m] of the wanted nodes, from x [k, m] of the known nodes."""
-        rows = self.adjacency[wanted.numpy()]
-        places = np.searchsorted(known.numpy(), rows.indices).astype(np.int32)
-        shape = (len(wanted), len(known))
-        return csr_matmul(sp.csr_array((rows.data, places, rows.indptr), shape=shape), x)
 
 
 class FixedLayers:

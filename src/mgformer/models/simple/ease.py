@@ -37,16 +37,9 @@ class EASE(Model):
     config: Config
 
     def scorer(self) -> HistoryScorer:
-        through_users = self.graph.num_users < self.graph.num_items
-        self._check_memory(through_users)
         r = self.graph.interactions
-        inverse = item_inverse(r, self.config.l2, through_users=through_users)  # P
-        inverse /= -inverse.diagonal().clone()  # column j by P_jj
-        inverse.fill_diagonal_(0)
-        return HistoryScorer(r, inverse)
-
-    def _check_memory(self, through_users: bool) -> None:
-        num_users, num_items = self.graph.num_users, self.graph.num_items
+        num_users, num_items = r.shape
+        through_users = num_users < num_items
         entries = num_items**2 + (num_users**2 if through_users else 0) + 4 * BLOCK_ENTRIES
         available = _available_bytes()
         if available is not None and 4 * entries > available:
@@ -54,6 +47,10 @@ class EASE(Model):
                 f"ease: {num_items} items need {4 * entries / 1e9:.1f} GB of memory, "
                 f"{available / 1e9:.1f} GB are available; use itemknn, rp3beta or gfcf"
             )
+        inverse = item_inverse(r, self.config.l2, through_users=through_users)  # P
+        inverse /= -inverse.diagonal().clone()  # column j by P_jj
+        inverse.fill_diagonal_(0)
+        return HistoryScorer(r, inverse)
 
 
 def item_inverse(
