@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from mgformer.errors import ConfigError
+from mgformer.nn import naive_attention as naive
 from mgformer.nn.features import (
     FEATURE_MAPS,
     elu_features,
@@ -17,7 +18,6 @@ from mgformer.nn.features import (
     simplex,
     simplex_projection,
 )
-from tests.nn import oracles_attention as naive
 
 PROJECTIONS = {
     "simplex": simplex_projection,

@@ -4,6 +4,7 @@ from itertools import permutations
 import pytest
 import torch
 
+from mgformer.nn import naive_attention as naive
 from mgformer.nn.features import FEATURE_MAPS, positive_log_features, simplex_projection
 from mgformer.nn.kernel_attention import (
     Summary,
@@ -20,7 +21,6 @@ from mgformer.nn.kernel_attention import (
     summarize,
     summarize_chunked,
 )
-from tests.nn import oracles_attention as naive
 
 SIZES = [1, 2, 7, 33, 257]
 DIM = 4

@@ -9,9 +9,9 @@ from torch import Tensor
 
 from mgformer.models.mgformer.layers import KernelAttention
 from mgformer.models.mgformer.model import MGFormer
+from mgformer.nn import naive_attention as naive
 from tests.graph.oracles_graph import normalized_adjacency
 from tests.models.mgformer.test_model import FORMS, build, everybody
-from tests.nn import oracles_attention as naive
 
 EVERY_FORM = {
     **FORMS,

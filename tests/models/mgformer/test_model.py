@@ -11,8 +11,8 @@ from pydantic import ValidationError
 from mgformer.data.sampling import Batch
 from mgformer.graph.bipartite import Graph
 from mgformer.models.mgformer.model import MGFormer
+from mgformer.nn import naive_attention as naive
 from tests.graph.oracles_graph import normalized_adjacency
-from tests.nn import oracles_attention as naive
 
 SMALL = {"dim": 4, "rank": 4, "num_neighbors": 5, "num_landmarks": 6, "active_landmarks": 2}
 FORMS = {
