@@ -1,6 +1,6 @@
 """Masked kernel attention at linear cost: Eq. (6) to (12) of the MGFormer paper, in their order.
 
-`tests/nn/oracles_attention.py` states the same equations over all pairs. It is the specification.
+`naive_attention.py` states the same equations over all pairs. It is the specification.
 The random features φ, Eq. (7), are in `nn.features`.
 
 With positive features in logarithms, Eq. (12) is two softmaxes. The first one summarizes the keys:
