@@ -1,6 +1,5 @@
 """Read the names of items from a second file, for showing items to people."""
 
-import io
 import logging
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +10,7 @@ import polars as pl
 from mgformer.data.formats import format_of
 from mgformer.data.formats.columns import role_of
 from mgformer.data.formats.jsonl import json_records
-from mgformer.data.formats.text import guess_separator, one_character, read_bytes, split_rows
+from mgformer.data.formats.text import guess_separator, read_bytes, split_rows
 from mgformer.data.ids import Ids
 from mgformer.data.options import DataConfig
 from mgformer.errors import DataError
@@ -52,10 +51,8 @@ def _read_rows(path: Path, sep: str | None) -> tuple[Sequence[str] | None, Seque
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
         text = data.decode("latin-1")
-    quoted = sep is None
-    data, sep = one_character(text.encode(), sep or guess_separator(text[:65536], path) or ",")
-    lines = io.StringIO(data.decode(), newline="\n")
-    rows = [row for _, row in split_rows(lines, sep, path, quoted)]
+    guessed = sep or guess_separator(text[:65536], path) or ","
+    rows = [row for _, row in split_rows(text.encode(), guessed, path, quoted=sep is None)]
     if not rows or len(rows[0]) < 2:
         raise DataError(
             f"{path}:1: got fewer than two columns, expected item ids and names; "
