@@ -84,7 +84,10 @@ class Ids:
         # requests on one mistyped id, so only ids next to it in the sorted order are compared.
         if len(str(wanted)) > LONGEST:
             return []
-        place = self._place(wanted)
+        try:
+            place = bisect_left(self._sorted, str(wanted) if self.are_text else int(wanted))
+        except ValueError:
+            place = 0
         beside = self._sorted[max(0, place - NEIGHBORS) : place + NEIGHBORS]
         return difflib.get_close_matches(str(wanted), map(str, beside), n=most, cutoff=0.5)
 
@@ -96,13 +99,6 @@ class Ids:
     def _find(self, text: str) -> int:
         place = bisect_left(self._sorted, text)
         return place if place < len(self) and self._sorted[place] == text else -1
-
-    def _place(self, wanted: ExternalId) -> int:
-        """Return the position of an id in the sorted order; 0 if it cannot be compared."""
-        try:
-            return bisect_left(self._sorted, str(wanted) if self.are_text else int(wanted))
-        except ValueError:
-            return 0
 
 
 def number(column: pl.Series) -> tuple[Ids, NDArray[np.int32]]:

@@ -26,7 +26,11 @@ def read_item_names(path: Path, items: Ids, sep: str | None = None) -> pl.Series
     Without `sep`, the separator is guessed and fields may be quoted.
     """
     header, rows = _read_rows(path, sep)
-    item, name = _find_columns(header, path)
+    if len(header) < 2:
+        raise DataError(f"{path}: got the columns {list(header)}, expected item ids and names")
+    item = next((at for at, name in enumerate(header) if role_of(name) == "item"), 0)
+    named = (at for at, name in enumerate(header) if name.lower() in _NAME_COLUMNS)
+    name = next(named, int(item == 0))
     known = [row for row in rows if len(row) > max(item, name) and row[item] is not None]
     names: list[str | None] = [None] * len(items)
     for place, row in zip(items.encode([row[item] for row in known]), known, strict=True):
@@ -36,8 +40,8 @@ def read_item_names(path: Path, items: Ids, sep: str | None = None) -> pl.Series
     return pl.Series("name", names, dtype=pl.String)
 
 
-def _read_rows(path: Path, sep: str | None) -> tuple[Sequence[str] | None, Sequence[Sequence[Any]]]:
-    """Return the column names, or None without a header, and the rows."""
+def _read_rows(path: Path, sep: str | None) -> tuple[Sequence[str], Sequence[Sequence[Any]]]:
+    """Return the column names, empty without a header, and the rows."""
     kind = format_of(path, DataConfig(sep=sep))
     if kind == "parquet":
         frame = pl.read_parquet(path)
@@ -61,14 +65,4 @@ def _read_rows(path: Path, sep: str | None) -> tuple[Sequence[str] | None, Seque
     names = [name.partition(":")[0].strip() for name in rows[0]]
     if any(role_of(name) == "item" or name.lower() in _NAME_COLUMNS for name in names):
         return names, rows[1:]
-    return None, rows
-
-
-def _find_columns(header: Sequence[str] | None, path: Path) -> tuple[int, int]:
-    if header is None:
-        return 0, 1
-    if len(header) < 2:
-        raise DataError(f"{path}: got the columns {list(header)}, expected item ids and names")
-    item = next((at for at, name in enumerate(header) if role_of(name) == "item"), 0)
-    named = [at for at, name in enumerate(header) if name.lower() in _NAME_COLUMNS]
-    return item, named[0] if named else int(item == 0)
+    return ["", ""], rows
