@@ -7,7 +7,7 @@ import pytest
 
 from mgformer.data.dataset import Dataset, read_dataset
 from mgformer.data.demo import demo_dataset
-from mgformer.data.home import data_home, is_present
+from mgformer.data.entries import data_home, is_present
 from mgformer.errors import DataError
 from mgformer.models import BUILTIN
 from mgformer.runs.bundle import Bundle

@@ -18,10 +18,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from mgformer.data.entries import CATALOG, entry
+from mgformer.data.entries import CATALOG, data_home, entry, local_form
 from mgformer.data.formats import SUFFIXES, format_of, read_file, suffix_of
 from mgformer.data.formats.frames import read_arrays, read_frame
-from mgformer.data.home import data_home, local_form
 from mgformer.data.ids import number
 from mgformer.data.interactions import Interactions
 from mgformer.data.item_names import read_item_names

@@ -19,8 +19,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
-from mgformer.data.entries import entry
-from mgformer.data.home import data_home, is_present, local_form
+from mgformer.data.entries import data_home, entry, is_present, local_form
 from mgformer.errors import DataError
 from mgformer.files import replacing, sha256_of, write_text
 from mgformer.progress import phase

@@ -1,8 +1,10 @@
-"""The entries of the catalog, from `catalog.toml`; imports the standard library only.
+"""The datasets of the catalog, and where they are stored; imports the standard library only.
 
-A dataset can be stored in several forms: as the public files, or as one plain table.
+The facts are in `catalog.toml`. Each dataset is in a folder of its own name in the data home, in
+one of several forms: as the public files, or as one plain table.
 """
 
+import os
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -65,6 +67,27 @@ def entry(name: str) -> CatalogEntry:
         known = ", ".join(CATALOG)
         raise DataError(f"unknown dataset {name!r}, known: {known}{did_you_mean(name, CATALOG)}")
     return CATALOG[name]
+
+
+def data_home() -> Path:
+    """Return the folder of datasets: $MGFORMER_DATA, else `mgformer` in the user's cache folder."""
+    if home := os.environ.get("MGFORMER_DATA"):
+        return Path(home).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "mgformer"
+
+
+def local_form(name: str) -> Form | None:
+    """Return the first form of a dataset whose files are all in the data home."""
+    folder = data_home() / name
+    for form in entry(name).forms:
+        if all((folder / file).is_file() for file in form.files):
+            return form
+    return None
+
+
+def is_present(name: str) -> bool:
+    """Return whether a dataset can be read without a download; generated ones always can."""
+    return not entry(name).forms or local_form(name) is not None
 
 
 def _entry_from(facts: dict[str, Any]) -> CatalogEntry:

@@ -68,16 +68,9 @@ class Interactions:
         """Build from numbered pairs in any order; duplicates are merged."""
         width = max(len(items), 1)
         keys = rows.astype(np.int64) * width + columns
-        order = None
-        if times is None and weights is None:
-            keys.sort()
-        else:
-            keys, order = _sorted_with_order(keys, highest=len(users) * width)
-        first = np.empty(len(keys), dtype=bool)
-        first[:1] = True
-        np.not_equal(keys[1:], keys[:-1], out=first[1:])
-        starts = np.flatnonzero(first)
-        if order is not None and len(starts):
+        keys, order = _sorted_with_order(keys, highest=len(users) * width)
+        starts = np.flatnonzero(np.diff(keys, prepend=-1))
+        if len(starts):
             times = None if times is None else np.maximum.reduceat(times.take(order), starts)
             weights = None if weights is None else np.add.reduceat(weights.take(order), starts)
         merged = len(keys) - len(starts)

@@ -160,19 +160,13 @@ def _outside(
 
 def _places_within_users(pairs: Interactions, keys: NDArray[np.generic]) -> NDArray[np.int64]:
     """Return each pair's position among its user's pairs, sorted by `keys`."""
-    order = np.lexsort((keys, pairs.rows))
-    place = np.empty(len(pairs), dtype=np.int64)
-    place[order] = np.arange(len(pairs)) - np.repeat(pairs.indptr[:-1], np.diff(pairs.indptr))
-    return place
+    return np.argsort(np.lexsort((keys, pairs.rows))) - pairs.indptr[pairs.rows]
 
 
 def _time_order(pairs: Interactions, rng: np.random.Generator) -> NDArray[np.int64]:
     """Return each pair's rank in time; pairs of the same moment are in random order."""
     assert pairs.times is not None
-    order = np.lexsort((rng.random(len(pairs)), pairs.times))
-    rank = np.empty(len(pairs), dtype=np.int64)
-    rank[order] = np.arange(len(pairs))
-    return rank
+    return np.argsort(np.lexsort((rng.random(len(pairs)), pairs.times)))
 
 
 def _label_tails(
