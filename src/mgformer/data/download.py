@@ -158,14 +158,15 @@ def _transfer(url: str, target: Path, part: Path) -> None:
                 raise _Interrupted(f"the server did not send the bytes from {offset}")
             length = match[1].strip("*")
         else:
-            # The file has changed, or the server does not support ranges.
-            offset = 0
+            offset = 0  # the file has changed, or the server does not support ranges
         if offset == 0:
-            # Remove the old bytes before the new note is written, or they would be taken for the
-            # new file's.
-            _forget(part)
+            _forget(part)  # or the old bytes would be taken for the new file's
         expected = int(length) if length else None
-        _write_note(url, part, response, expected)
+        # A weak tag can stay the same while bytes change, so it does not allow resuming.
+        tags = [response.headers.get(name, "") for name in ("ETag", "Last-Modified")]
+        validator = next((tag for tag in tags if tag and not tag.startswith("W/")), "")
+        note = {"url": url, "validator": validator, "length": expected}
+        write_text(_note_of(part), json.dumps(note))
         with phase(f"downloading {target.name}", expected) as advance, part.open("ab") as file:
             advance(offset)
             while True:
@@ -202,16 +203,6 @@ def _network(url: str, target: Path, part: Path) -> Iterator[None]:
 
 def _note_of(part: Path) -> Path:
     return part.with_name(part.name + ".json")
-
-
-def _write_note(
-    url: str, part: Path, response: http.client.HTTPResponse, length: int | None
-) -> None:
-    # A weak tag can stay the same while bytes change, so it does not allow resuming.
-    tags = [response.headers.get(name, "W/") for name in ("ETag", "Last-Modified")]
-    validator = next((tag for tag in tags if not tag.startswith("W/")), "")
-    note = {"url": url, "validator": validator, "length": length}
-    write_text(_note_of(part), json.dumps(note))
 
 
 def _read_note(url: str, part: Path) -> dict[str, Any]:
