@@ -17,7 +17,7 @@ from implicit.cpu.topk import topk as implicit_topk
 
 from benchmarks.measure import peak_memory_mb, report
 from mgformer.data.dataset import load_dataset
-from mgformer.data.home import is_present
+from mgformer.data.entries import is_present
 from mgformer.data.ids import Ids
 from mgformer.data.interactions import Interactions
 from mgformer.experiments.timing import interleaved, median_ratio

@@ -11,8 +11,7 @@ import pytest
 
 from mgformer.data.dataset import load_dataset, open_dataset
 from mgformer.data.download import fetch, verify
-from mgformer.data.entries import CATALOG, RemoteFile, entry
-from mgformer.data.home import data_home, is_present
+from mgformer.data.entries import CATALOG, RemoteFile, data_home, entry, is_present
 from mgformer.data.options import DataConfig
 from mgformer.errors import DataError
 from tests.data.file_server import FileServer, file_server

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mgformer.data.ids import Ids, _group_equal, number
+from mgformer.data.ids import Ids, _owners, number
 from mgformer.errors import DataError
 
 texts = st.lists(st.text(min_size=1, max_size=5), min_size=1, max_size=40)
@@ -43,11 +43,21 @@ def test_categoricals_are_numbered_like_their_strings():
 
 
 @given(st.lists(st.integers(0, 2**64 - 1) | st.integers(0, 3), max_size=60), st.integers(1, 6))
-def test_equal_hashes_share_a_group_even_in_a_crowded_table(values, bits):
+def test_equal_hashes_share_an_owner_even_in_a_crowded_table(values, bits):
     hashes = np.array(values, dtype=np.uint64)
-    groups, examples = _group_equal(hashes, bits)
-    assert len(examples) == len(set(values))
-    assert hashes[examples][groups].tolist() == values
+    owners = _owners(hashes, bits)
+    assert len(set(owners.tolist())) == len(set(values))
+    assert hashes[owners].tolist() == values
+    assert owners[owners].tolist() == owners.tolist()
+
+
+def test_strings_with_equal_hashes_are_told_apart(monkeypatch):
+    monkeypatch.setattr(
+        pl.Series, "hash", lambda column: pl.Series([7] * len(column), dtype=pl.UInt64)
+    )
+    ids, numbers = number(pl.Series("user", ["b", "a", "b", "c"]))
+    assert ids.values.to_list() == ["a", "b", "c"]
+    assert numbers.tolist() == [1, 0, 1, 2]
 
 
 @pytest.mark.parametrize("known", [["10", "7", "x"], [7, 10, 12]], ids=["text", "integers"])

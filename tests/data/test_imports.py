@@ -11,7 +11,7 @@ HEAVY = ("numpy", "polars", "scipy", "torch")
 @pytest.mark.parametrize(
     ("modules", "unwanted"),
     [
-        ("mgformer.data.entries, mgformer.data.home", (*HEAVY, "pydantic")),
+        ("mgformer.data.entries", (*HEAVY, "pydantic")),
         ("mgformer.data.download", (*HEAVY, "pydantic")),
         ("mgformer.data.options", HEAVY),
     ],

@@ -3,6 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mgformer.data.formats.frames import frame_of_arrays
 from mgformer.data.interactions import Interactions, _sorted_with_order
 from mgformer.errors import DataError
 
@@ -11,7 +12,7 @@ pairs = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=1, ma
 
 def build(pairs, **columns):
     users, items = zip(*pairs, strict=True)
-    return Interactions.from_arrays(list(users), list(items), **columns)
+    return Interactions.from_frame(frame_of_arrays(list(users), list(items), **columns))
 
 
 def pairs_of(interactions):
@@ -78,8 +79,8 @@ def test_fingerprint_differs_for_different_data(one, other):
 
 
 def test_fingerprint_depends_on_where_ids_end():
-    one = Interactions.from_arrays(["ab", "c"], ["x", "x"])
-    other = Interactions.from_arrays(["a", "bc"], ["x", "x"])
+    one = build([("ab", "x"), ("c", "x")])
+    other = build([("a", "x"), ("bc", "x")])
     assert one.fingerprint != other.fingerprint
     assert one.fingerprint.startswith("2x1-2-")
 
@@ -112,4 +113,4 @@ def test_sorting_is_stable(highest):
 )
 def test_bad_arrays_are_refused(arrays, message):
     with pytest.raises(DataError, match=message):
-        Interactions.from_arrays(*arrays)
+        Interactions.from_frame(frame_of_arrays(*arrays))

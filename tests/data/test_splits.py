@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from mgformer.data.dataset import Dataset
+from mgformer.data.dataset import Dataset, read_dataset
 from mgformer.data.interactions import Interactions
 from mgformer.data.options import SplitConfig
 from mgformer.data.splits import Split, held_out_counts, split_dataset
@@ -21,7 +21,7 @@ def random_dataset(seed: int, num_users: int = 30, num_items: int = 40) -> Datas
     rows = np.repeat(np.arange(num_users), sizes)
     columns = np.concatenate([rng.choice(num_items, s, replace=False) for s in sizes])
     times = rng.integers(0, 50, len(rows))  # few moments, so many ties
-    return Dataset("random", Interactions.from_arrays(rows, columns, times, rng.random(len(rows))))
+    return read_dataset((rows, columns, times, rng.random(len(rows))), name="random")
 
 
 def keys(pairs: Interactions) -> set[tuple[int, int]]:
@@ -92,7 +92,7 @@ def test_a_share_is_not_lost_to_rounding() -> None:
 
 
 def test_ratio_picks_every_item_equally_often() -> None:
-    pairs = Dataset("one", Interactions.from_arrays(np.zeros(10, int), np.arange(10)))
+    pairs = read_dataset((np.zeros(10, int), np.arange(10)), name="one")
     chosen = np.zeros(10)
     for seed in range(2_000):
         split = split_dataset(pairs, SplitConfig(), np.random.default_rng(seed))
@@ -158,7 +158,7 @@ def test_given_parts_and_validation_from_train() -> None:
 
 
 def test_errors_of_splits() -> None:
-    timeless = Dataset("plain", Interactions.from_arrays([1, 1, 2], [1, 2, 1]))
+    timeless = read_dataset(([1, 1, 2], [1, 2, 1]), name="plain")
     rng = np.random.default_rng(0)
     for kind in ("last", "time"):
         with pytest.raises(DataError, match=rf"plain: split.kind={kind} needs times.*data.time"):

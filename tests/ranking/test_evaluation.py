@@ -4,6 +4,7 @@ import scipy.sparse as sp
 import torch
 from pydantic import ValidationError
 
+from mgformer.data.dataset import read_dataset
 from mgformer.data.interactions import Interactions
 from mgformer.ranking.evaluation import EvaluationConfig, evaluate, popularity_groups
 from mgformer.ranking.scorers import DotScorer
@@ -16,7 +17,7 @@ def planted() -> tuple[DotScorer, Interactions, sp.csr_array]:
     num_users, num_items = 40, 60
     label = rng.choice(4, (num_users, num_items), p=[0.6, 0.2, 0.1, 0.1])
     rows, columns = np.nonzero(label >= 0)
-    everything = Interactions.from_arrays(rows, columns)
+    everything = read_dataset((rows, columns)).interactions
     flat = label[everything.rows, everything.indices]
     held_out = everything.subset((flat == 2) & (everything.rows < 30))
     seen = everything.subset(flat == 1).matrix

@@ -10,8 +10,7 @@ import torch
 from pydantic import ValidationError
 from torch.nn import functional
 
-from mgformer.data.dataset import Dataset
-from mgformer.data.interactions import Interactions
+from mgformer.data.dataset import Dataset, read_dataset
 from mgformer.errors import ConfigError
 from mgformer.progress import reporting
 from mgformer.ranking.evaluation import EvaluationConfig, evaluate_part
@@ -229,7 +228,7 @@ def test_a_refit_takes_the_gamma_that_was_given_or_chosen(score):
 
 @pytest.mark.parametrize("kind", GRIDS)
 def test_without_validation_gamma_is_where_the_search_would_start(kind):
-    pairs = Interactions.from_arrays(list("aabbcc"), list("xyyzzx"))
+    pairs = read_dataset((list("aabbcc"), list("xyyzzx"))).interactions
     sections = {"train": {"epochs": 1}, "score": {"kind": kind}, "split": {"valid": 0}}
     config = build_config({"model": {"name": "mgformer", "dim": 2, "rank": 2}, **sections})
     bundle = train(config, Dataset("tiny", pairs))

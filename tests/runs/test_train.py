@@ -5,10 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mgformer.data.dataset import Dataset
+from mgformer.data.dataset import Dataset, read_dataset
 from mgformer.data.demo import demo_dataset
-from mgformer.data.home import data_home, is_present
-from mgformer.data.interactions import Interactions
+from mgformer.data.entries import data_home, is_present
 from mgformer.errors import DataError
 from mgformer.models import BUILTIN
 from mgformer.runs.bundle import Bundle
@@ -93,14 +92,14 @@ def test_who_follows_the_epochs_can_end_the_training() -> None:
 
 
 def test_data_without_anything_to_hold_out_still_trains() -> None:
-    pairs = Interactions.from_arrays(["a", "b", "c"], ["x", "y", "x"])
+    pairs = read_dataset((["a", "b", "c"], ["x", "y", "x"])).interactions
     bundle = train(build_config({"model": {"name": "itemknn"}}), Dataset("tiny", pairs))
     assert bundle.record.test == {}
     assert bundle.per_user is None
 
 
 def test_nothing_to_train_on() -> None:
-    pairs = Interactions.from_arrays(["a"], ["x"])
+    pairs = read_dataset((["a"], ["x"])).interactions
     empty = Dataset("empty", pairs.subset(np.array([False])))
     with pytest.raises(DataError, match="empty: no pairs are left to train on"):
         train(build_config({}), empty)

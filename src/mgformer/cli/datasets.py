@@ -6,8 +6,7 @@ import typer
 
 from mgformer.cli.console import out, print_json, print_table, working
 from mgformer.cli.options import AsJson
-from mgformer.data.entries import CATALOG
-from mgformer.data.home import data_home, is_present
+from mgformer.data.entries import CATALOG, data_home, is_present
 
 if TYPE_CHECKING:
     from mgformer.data.dataset import Dataset

@@ -9,7 +9,7 @@ import hashlib
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,10 +18,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from mgformer.data.entries import CATALOG, entry
+from mgformer.data.entries import CATALOG, data_home, entry, local_form
 from mgformer.data.formats import SUFFIXES, format_of, read_file, suffix_of
 from mgformer.data.formats.frames import read_arrays, read_frame
-from mgformer.data.home import data_home, local_form
 from mgformer.data.ids import number
 from mgformer.data.interactions import Interactions
 from mgformer.data.item_names import read_item_names
@@ -34,14 +33,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("mgformer")
 
-_PART_NAMES = {
-    "train": "train",
-    "valid": "valid",
-    "val": "valid",
-    "validation": "valid",
-    "dev": "valid",
-    "test": "test",
-}
+_PART_NAMES = {name: name for name in ("train", "valid", "test")}
+_PART_NAMES |= dict.fromkeys(("val", "validation", "dev"), "valid")
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +102,15 @@ def read_dataset(
         else:
             interactions = Interactions.from_frame(read_frame(source, options))
         if options.k_core > 1:
-            interactions = _core(interactions, options.k_core)
+            before, interactions = len(interactions), interactions.core(options.k_core)
+            if not len(interactions):
+                raise DataError(
+                    f"got no pairs in the {options.k_core}-core, expected some; "
+                    f"lower --set data.k_core={options.k_core}"
+                )
+            counts = (len(interactions), before, interactions.num_users, interactions.num_items)
+            message = "%d-core keeps %d of %d pairs: %d users, %d items"
+            log.info(message, options.k_core, *counts)
         item_names = None if names_file is None else read_item_names(names_file, interactions.items)
     if name is None and isinstance(source, Path):
         name = source.resolve().name if source.is_dir() else source.name.partition(".")[0]
@@ -137,18 +138,17 @@ def load_dataset(name: str, options: DataConfig | None = None) -> Dataset:
             dataset = replace(dataset, item_names=names)
     else:
         raise DataError(f"{name} is not in {folder}; run: mgformer datasets fetch {name}")
-    if options == DataConfig():
-        _check_counts(name, dataset, folder)
+    known, pairs = entry(name), dataset.interactions
+    got = (pairs.num_users, pairs.num_items, len(pairs))
+    expected = (known.num_users, known.num_items, known.num_interactions)
+    if options == DataConfig() and got != expected:
+        shape = "{:,} users × {:,} items, {:,} interactions"
+        raise DataError(
+            f"{folder}: got {shape.format(*got)}, expected {shape.format(*expected)} for {name}; "
+            "different datasets share this name: "
+            f"move these files away and run mgformer datasets fetch {name}"
+        )
     return dataset
-
-
-def _core(interactions: Interactions, k: int) -> Interactions:
-    core = interactions.core(k)
-    if not len(core):
-        raise DataError(f"got no pairs in the {k}-core, expected some; lower --set data.k_core={k}")
-    counts = (k, len(core), len(interactions), core.num_users, core.num_items)
-    log.info("%d-core keeps %d of %d pairs: %d users, %d items", *counts)
-    return core
 
 
 def _files_of(folder: Path) -> tuple[dict[str, Path], Path | None]:
@@ -210,27 +210,23 @@ def _read_parts(
     # Ids become text, and times floats, where parts differ in type.
     pooled = pl.concat([frame.select(columns) for frame in frames.values()], how="vertical_relaxed")
     users, items = number(pooled["user"])[0], number(pooled["item"])[0]
-    parts = {}
-    for part, frame in frames.items():
-        same_types = frame.select(columns).cast(pooled.schema)
-        parts[part] = Interactions.from_frame(same_types, users, items)
+    parts = {
+        part: Interactions.from_frame(frame.select(columns).cast(pooled.schema), users, items)
+        for part, frame in frames.items()
+    }
     _check_disjoint(parts, files)
     _check_known(parts, files)
-    together, *others = parts.values()
-    for other in others:
-        together = together.union(other)
-    return together, parts
+    return reduce(Interactions.union, parts.values()), parts
 
 
 def _refuse_mixed_ids(frames: Mapping[str, pl.DataFrame], files: Mapping[str, Path]) -> None:
     for role in ("user", "item"):
-        is_text = {part: frame[role].dtype == pl.String for part, frame in frames.items()}
-        if len(set(is_text.values())) > 1:
-            text_part = next(part for part in is_text if is_text[part])
-            number_part = next(part for part in is_text if not is_text[part])
+        text = [files[part] for part, frame in frames.items() if frame[role].dtype == pl.String]
+        numbers = [path for path in files.values() if path not in text]
+        if text and numbers:
             raise DataError(
-                f"{files[text_part]}: got {role} ids of text where {files[number_part].name} has "
-                "whole numbers, expected one type in all parts; convert one of them"
+                f"{text[0]}: got {role} ids of text where {numbers[0].name} has whole numbers, "
+                "expected one type in all parts; convert one of them"
             )
 
 
@@ -266,16 +262,3 @@ def _check_known(parts: Mapping[str, Interactions], files: Mapping[str, Path]) -
 
 def _keys(interactions: Interactions) -> NDArray[np.int64]:
     return interactions.rows.astype(np.int64) * interactions.num_items + interactions.indices
-
-
-def _check_counts(name: str, dataset: Dataset, folder: Path) -> None:
-    known, pairs = entry(name), dataset.interactions
-    got = (pairs.num_users, pairs.num_items, len(pairs))
-    expected = (known.num_users, known.num_items, known.num_interactions)
-    if got != expected:
-        shape = "{:,} users × {:,} items, {:,} interactions"
-        raise DataError(
-            f"{folder}: got {shape.format(*got)}, expected {shape.format(*expected)} for {name}; "
-            "different datasets share this name: "
-            f"move these files away and run mgformer datasets fetch {name}"
-        )

@@ -4,9 +4,11 @@ The name of an item shows its taste, so a person can see whether recommendations
 data are the same on every machine: they use one seed, uniform numbers and integer arithmetic.
 """
 
+import tomllib
 from bisect import bisect_right
 from dataclasses import replace
-from itertools import accumulate
+from itertools import accumulate, cycle, islice
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -25,58 +27,9 @@ _SEED = 2024
 _NEW_YEAR = 1_704_067_200
 _DAY = 86_400
 
-# Eight beginnings and five endings per taste: 8 and 5 have no common divisor, so stepping through
-# both at once gives 40 different names, and items of similar popularity have different names.
-_TASTES = {
-    "jazz": (
-        "Midnight Harbor/Blue Corner/Velvet Hour/Brass Alley/Slow Train/Smoky Lantern"
-        "/Seventh Street/Late September",
-        "Jazz Quartet/Saxophone Nights/Big Band/Jazz Trio Live/Swing Ballads",
-    ),
-    "scifi": (
-        "The Last/Children of the/Beyond the/Orphans of the/Return of the/War of the"
-        "/Dreams of the/Songs of the",
-        "Starship/Androids/Wormhole/Martian Colony/Galactic Empire",
-    ),
-    "garden": (
-        "Heirloom/Cottage/Balcony/Organic/Climbing/Evergreen/Wildflower/Kitchen",
-        "Seed Mix/Rose Bush/Garden Trowel/Planter Box/Gardening Almanac",
-    ),
-    "baking": (
-        "Sourdough/Cinnamon/Rye/Brioche/Almond/Chocolate/Lemon/Hazelnut",
-        "Bread Tin/Pastry Course/Cake Mix/Baking Book/Cookie Cutters",
-    ),
-    "alpine": (
-        "Summit/Glacier/North Face/Granite/Ridgeline/Basecamp/Matterhorn/Avalanche",
-        "Ice Axe/Climbing Rope/Crampons/Mountain Tent/Carabiner Set",
-    ),
-    "chess": (
-        "Sicilian/Queen's Gambit/Endgame/Caro-Kann/King's Indian/Ruy Lopez/Grandmaster/Blitz",
-        "Chess Repertoire/Chess Puzzles/Chess Masterclass/Chess Clock/Chess Set",
-    ),
-    "photo": (
-        "Portrait/Macro/Vintage/Wide-Angle/Street/Landscape/Studio/Telephoto",
-        "Camera Lens/Photo Workshop/Camera Bag/Lens Filter/Photo Book",
-    ),
-    "sailing": (
-        "Offshore/Regatta/Atlantic/Coastal/Trade Wind/Baltic/Leeward/Harbour",
-        "Sailing Jacket/Sea Chart/Spinnaker/Mooring Line/Deck Shoes",
-    ),
-    "astro": (
-        "Saturn/Orion/Andromeda/Lunar/Deep-Sky/Jupiter/Perseid/Nebula",
-        "Telescope/Star Atlas/Eyepiece/Observing Guide/Planisphere",
-    ),
-    "mystery": (
-        "Murder at/The Body in/Death at/The Secret of/Poison at/The Last Guest at"
-        "/A Thief in/The Alibi of",
-        "Blackwood Manor/the Lighthouse/the Vicarage/Foxglove Hall/the Night Train",
-    ),
-}
-_FIRST_NAMES = (
-    "ana/ben/chloe/david/elif/felix/grace/hugo/iris/jonas/kira/leo/mina/noah/olga/pablo/quinn/rosa"
-    "/samir/tara/umar/vera/wen/xenia/yusuf/zoe/amir/bella/carlos/dina/emil/freya/goran/hana/ivan"
-    "/julia/kofi/lena/marco/nadia"
-)
+# Beginnings and endings of the names of each taste's items, and first names of users.
+_NAMES = tomllib.loads(Path(__file__).with_name("demo.toml").read_text(encoding="utf-8"))
+_NUM_TASTES = len(_NAMES["tastes"])
 
 
 def demo_dataset(options: DataConfig | None = None) -> Dataset:
@@ -90,18 +43,17 @@ def demo_dataset(options: DataConfig | None = None) -> Dataset:
 def _item_names() -> dict[str, str]:
     """Return the name of each item id; within a taste, the most popular comes first."""
     names = {}
-    for taste, (beginnings, endings) in _TASTES.items():
-        first, second = beginnings.split("/"), endings.split("/")
-        for place in range(ITEMS_PER_TASTE):
-            name = f"{first[place % len(first)]} {second[place % len(second)]}"
-            names[f"{taste}-{place + 1:02}"] = name
+    for taste, words in _NAMES["tastes"].items():
+        pairs = zip(cycle(words["beginnings"]), cycle(words["endings"]), strict=False)
+        for place, pair in enumerate(islice(pairs, ITEMS_PER_TASTE), start=1):
+            names[f"{taste}-{place:02}"] = " ".join(pair)
     return names
 
 
 def _interactions() -> pl.DataFrame:
     rng = np.random.Generator(np.random.PCG64(_SEED))
     items = list(_item_names())
-    first_names = _FIRST_NAMES.split("/")
+    first_names = _NAMES["first_names"]
     # Popularity within a taste falls like 1 / rank; whole numbers keep it exact.
     mass = list(accumulate(1_000_000 // (rank + 1) for rank in range(ITEMS_PER_TASTE)))
 
@@ -111,9 +63,9 @@ def _interactions() -> pl.DataFrame:
     rows: list[tuple[str, str, int]] = []
     for number in range(NUM_USERS):
         user = f"{first_names[number % len(first_names)]}-{number:03}"
-        tastes = [below(len(_TASTES))]
+        tastes = [below(_NUM_TASTES)]
         if rng.random() < _TWO_TASTES:
-            tastes.append((tastes[0] + 1 + below(len(_TASTES) - 1)) % len(_TASTES))
+            tastes.append((tastes[0] + 1 + below(_NUM_TASTES - 1)) % _NUM_TASTES)
         activity = rng.random()
         wanted = FEWEST + int((_MOST - FEWEST) * activity * activity)
         chosen: dict[int, None] = {}

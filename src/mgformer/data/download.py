@@ -5,7 +5,6 @@ A later call resumes the same file, or starts over if the remote file has change
 final name only when it is complete and checked.
 """
 
-import contextlib
 import http.client
 import json
 import re
@@ -15,12 +14,12 @@ import urllib.error
 import urllib.request
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-from mgformer.data.entries import entry
-from mgformer.data.home import data_home, is_present, local_form
+from mgformer.data.entries import data_home, entry, is_present, local_form
 from mgformer.errors import DataError
 from mgformer.files import replacing, sha256_of, write_text
 from mgformer.progress import phase
@@ -48,9 +47,9 @@ def fetch(name: str, pauses: Sequence[float] = RETRY_PAUSES) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        reason = error.strerror or error
         raise DataError(
-            f"cannot make {folder}: {reason}; set MGFORMER_DATA to a folder you can write to"
+            f"cannot make {folder}: {error.strerror or error}; set MGFORMER_DATA to a folder you "
+            "can write to"
         ) from None
     for file in entry(name).files:
         target = folder / file.name
@@ -69,7 +68,7 @@ def verify(name: str) -> dict[str, bool | None]:
     form = local_form(name)
     folder = data_home() / name
     return {
-        file: None if known is None else sha256_of(folder / file) == known
+        file: sha256_of(folder / file) == known if known else None
         for file, known in (form.files if form else {}).items()
     }
 
@@ -98,7 +97,7 @@ def download(
                         f"or put the file at {target} by hand"
                     ) from None
                 time.sleep(pause)
-        if sha256 is not None and (got := sha256_of(part)) != sha256:
+        if sha256 and (got := sha256_of(part)) != sha256:
             _forget(part)
             raise DataError(
                 f"{url}: got sha256 {got}, expected {sha256}; fetch again, or report that the "
@@ -106,7 +105,7 @@ def download(
             )
         with replacing(target) as draft:
             part.replace(draft)
-        _note_of(part).unlink(missing_ok=True)
+        _forget(part)
     except OSError as error:
         raise DataError(
             f"cannot write {part}: {error.strerror or error}; free some space or choose another "
@@ -121,7 +120,7 @@ def extract_members(archive: Path, targets: Mapping[str, Path]) -> None:
     extracted.
     """
     try:
-        with zipfile.ZipFile(archive) as source, contextlib.ExitStack() as drafts:
+        with zipfile.ZipFile(archive) as source, ExitStack() as drafts:
             for member, target in targets.items():
                 draft = drafts.enter_context(replacing(target))
                 with source.open(member) as content, draft.open("wb") as file:
@@ -137,50 +136,52 @@ def extract_members(archive: Path, targets: Mapping[str, Path]) -> None:
         ) from None
 
 
-class _RefuseFtp(urllib.request.FTPHandler):
-    """Refuses a redirect from HTTP to FTP."""
-
-    def ftp_open(self, req: urllib.request.Request) -> NoReturn:
-        raise urllib.error.URLError("the server redirected to FTP")
-
-
 def _transfer(url: str, target: Path, part: Path) -> None:
     """Complete `part`, or raise _Interrupted and keep the bytes received so far."""
     note = _read_note(url, part)
     offset = part.stat().st_size if note and part.exists() else 0
-    if note and offset and offset == note.get("length"):
+    if offset and offset == note.get("length"):
         return
     headers = {"User-Agent": "mgformer", "Accept-Encoding": "identity"}
-    if note and offset:
+    if offset:
         headers |= {"Range": f"bytes={offset}-", "If-Range": note["validator"]}
     with _network(url, target, part):
-        opener = urllib.request.build_opener(_RefuseFtp)
-        response = opener.open(urllib.request.Request(url, headers=headers), timeout=TIMEOUT)
+        request = urllib.request.Request(url, headers=headers)
+        response = urllib.request.urlopen(request, timeout=TIMEOUT)
     with response:
-        start, length = _extent(response)
-        if start == 0 or start != offset:
-            # Start over: the file has changed, or the server does not support ranges. Remove the
-            # old bytes before the new note is written, or they would be taken for the new file's.
-            _forget(part)
-        if start not in (0, offset):
-            raise _Interrupted(f"the server did not send the bytes from {offset}")
-        _write_note(url, part, response, length)
-        received = start
-        with phase(f"downloading {target.name}", length) as advance, part.open("ab") as file:
-            advance(start)
+        length = response.headers.get("Content-Length")
+        if response.status == HTTPStatus.PARTIAL_CONTENT:
+            sent = response.headers.get("Content-Range", "")
+            match = re.match(rf"bytes {offset}-\d+/(\d+|\*)", sent)
+            if not match:
+                _forget(part)
+                raise _Interrupted(f"the server did not send the bytes from {offset}")
+            length = match[1].strip("*")
+        else:
+            offset = 0  # the file has changed, or the server does not support ranges
+        if offset == 0:
+            _forget(part)  # or the old bytes would be taken for the new file's
+        expected = int(length) if length else None
+        # A weak tag can stay the same while bytes change, so it does not allow resuming.
+        tags = [response.headers.get(name, "") for name in ("ETag", "Last-Modified")]
+        validator = next((tag for tag in tags if tag and not tag.startswith("W/")), "")
+        note = {"url": url, "validator": validator, "length": expected}
+        write_text(_note_of(part), json.dumps(note))
+        with phase(f"downloading {target.name}", expected) as advance, part.open("ab") as file:
+            advance(offset)
             while True:
                 with _network(url, target, part):
                     block = response.read(_BLOCK)
                 if not block:
                     break
                 file.write(block)
-                received += len(block)
+                offset += len(block)
                 advance(len(block))
-    if length is not None and received != length:
-        raise _Interrupted(f"the connection ended after {received} of {length} bytes")
+    if expected is not None and offset != expected:
+        raise _Interrupted(f"the connection ended after {offset} of {expected} bytes")
 
 
-@contextlib.contextmanager
+@contextmanager
 def _network(url: str, target: Path, part: Path) -> Iterator[None]:
     """Turn errors of the network into _Interrupted, or into DataError if a retry cannot help."""
     try:
@@ -200,42 +201,19 @@ def _network(url: str, target: Path, part: Path) -> Iterator[None]:
         raise _Interrupted(str(cause) or type(cause).__name__) from None
 
 
-def _extent(response: http.client.HTTPResponse) -> tuple[int, int | None]:
-    """Return where the body begins in the file (-1: unknown), and the file's length, if known."""
-    if response.status == HTTPStatus.PARTIAL_CONTENT:
-        match = re.match(r"bytes (\d+)-\d+/(\d+|\*)", response.headers.get("Content-Range", ""))
-        if not match:
-            return -1, None
-        return int(match[1]), None if match[2] == "*" else int(match[2])
-    length = response.headers.get("Content-Length")
-    return 0, int(length) if length else None
-
-
 def _note_of(part: Path) -> Path:
     return part.with_name(part.name + ".json")
 
 
-def _write_note(
-    url: str, part: Path, response: http.client.HTTPResponse, length: int | None
-) -> None:
-    etag = response.headers.get("ETag", "")
-    # A weak tag can stay the same while bytes change, so it does not allow resuming.
-    strong = "" if etag.startswith("W/") else etag
-    validator = strong or response.headers.get("Last-Modified", "")
-    note = {"url": url, "validator": validator, "length": length}
-    write_text(_note_of(part), json.dumps(note))
-
-
-def _read_note(url: str, part: Path) -> dict[str, Any] | None:
-    """Return what identifies the remote file of `part`, or None if it cannot be resumed."""
+def _read_note(url: str, part: Path) -> dict[str, Any]:
+    """Return what identifies the remote file of `part`; empty if it cannot be resumed."""
     try:
         note = json.loads(_note_of(part).read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):
-        return None
-    usable = isinstance(note, dict) and note.get("url") == url and note.get("validator")
-    return note if usable else None
+        return note if note["url"] == url and note["validator"] else {}
+    except (FileNotFoundError, ValueError, LookupError, TypeError):
+        return {}
 
 
 def _forget(part: Path) -> None:
-    part.unlink(missing_ok=True)
-    _note_of(part).unlink(missing_ok=True)
+    for path in (part, _note_of(part)):
+        path.unlink(missing_ok=True)

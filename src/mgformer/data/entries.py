@@ -1,16 +1,17 @@
-"""The datasets of the catalog: origin, licence, counts, and how to read their files.
+"""The datasets of the catalog, and where they are stored; imports the standard library only.
 
-This module is plain data and imports the standard library only. A dataset can be stored in several
-forms: as the public files, or as one plain table.
+The facts are in `catalog.toml`. Each dataset is in a folder of its own name in the data home, in
+one of several forms: as the public files, or as one plain table.
 """
 
-from collections.abc import Mapping
+import os
+import tomllib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from mgformer.errors import DataError, did_you_mean
-
-_RAW = "https://raw.githubusercontent.com"
 
 
 @dataclass(frozen=True)
@@ -18,8 +19,8 @@ class RemoteFile:
     """A public file to download into the dataset's folder."""
 
     url: str
-    sha256: str | None = None
-    """None if it is not known; the counts of the dataset are checked in any case."""
+    sha256: str = ""
+    """Empty if it is not known; the counts of the dataset are checked in any case."""
     members: Mapping[str, str] = field(default_factory=dict)
     """For a zip file: the members to extract, and their names in the folder."""
 
@@ -33,13 +34,13 @@ class RemoteFile:
 class Form:
     """A set of files that a dataset can be read from."""
 
-    files: Mapping[str, str | None]
-    """SHA-256 of each file, None if it is not known."""
+    files: Mapping[str, str]
+    """SHA-256 of each file, empty if it is not known."""
     interactions: str = ""
     """The file to read; empty if the folder holds train and test parts."""
     options: Mapping[str, object] = field(default_factory=dict)
     """Options of `DataConfig`."""
-    item_names: tuple[str, str] | None = None
+    item_names: Sequence[str] = ()
     """A file with the item id and the name in its first columns, and its separator."""
 
 
@@ -55,9 +56,9 @@ class CatalogEntry:
     citation: str
     source: str
     """Web page of the dataset."""
-    files: tuple[RemoteFile, ...] = ()
+    files: Sequence[RemoteFile] = ()
     """Files to download; none if the dataset is generated."""
-    forms: tuple[Form, ...] = ()
+    forms: Sequence[Form] = ()
 
 
 def entry(name: str) -> CatalogEntry:
@@ -68,154 +69,32 @@ def entry(name: str) -> CatalogEntry:
     return CATALOG[name]
 
 
-def _ratings(name: str, sep: str, item_names: str, names_sep: str) -> Form:
-    """Return the form of MovieLens ratings without a header, and the file of film titles."""
-    columns = {"header": False, "user": 0, "item": 1, "rating": 2, "time": 3}
-    options = {"format": "csv", "sep": sep, **columns}
-    return Form({name: None, item_names: None}, name, options, (item_names, names_sep))
+def data_home() -> Path:
+    """Return the folder of datasets: $MGFORMER_DATA, else `mgformer` in the user's cache folder."""
+    if home := os.environ.get("MGFORMER_DATA"):
+        return Path(home).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "mgformer"
 
 
-def _table(sha256: str) -> Form:
-    """Return the form of one tab-separated table with a header."""
-    options = {"format": "csv", "sep": "\t", "header": True}
-    return Form({"inter.tsv": sha256}, "inter.tsv", options)
+def local_form(name: str) -> Form | None:
+    """Return the first form of a dataset whose files are all in the data home."""
+    folder = data_home() / name
+    for form in entry(name).forms:
+        if all((folder / file).is_file() for file in form.files):
+            return form
+    return None
 
 
-def _with_parts(folder: str, sums: Mapping[str, str | None], **facts: Any) -> CatalogEntry:
-    """Return the entry of a dataset with given parts in LightGCN's format, such as `train.txt`."""
-    files = {f"{part}.txt": sha256 for part, sha256 in sums.items()}
-    remote = (RemoteFile(f"{_RAW}/{folder}/{name}", sha256) for name, sha256 in files.items())
-    form = Form(files, options={"format": "lightgcn"})
-    return CatalogEntry(**facts, files=tuple(remote), forms=(form,))
+def is_present(name: str) -> bool:
+    """Return whether a dataset can be read without a download; generated ones always can."""
+    return not entry(name).forms or local_form(name) is not None
 
 
-_GROUPLENS = "research use; not to be redistributed, nor used commercially, without permission"
-_MOVIELENS = "Harper and Konstan, The MovieLens Datasets: History and Context, TiiS 2015"
-_UNSTATED = "no licence stated; published for research, to be cited"
-_LIGHTGCN = "He et al., LightGCN, SIGIR 2020 (the split is NGCF's: Wang et al., SIGIR 2019)"
-_LIGHTGCN_PAGE = "https://github.com/gusye1234/LightGCN-PyTorch"
-_LIGHTGCN_DATA = "gusye1234/LightGCN-PyTorch/master/data"
+def _entry_from(facts: dict[str, Any]) -> CatalogEntry:
+    files = [RemoteFile(**file) for file in facts.pop("files", ())]
+    forms = [Form(**form) for form in facts.pop("forms", ())]
+    return CatalogEntry(**facts, files=files, forms=forms)
 
-CATALOG: Mapping[str, CatalogEntry] = {
-    "demo": CatalogEntry(
-        title="Built-in demo: generated users with ten tastes, named items",
-        num_users=800,
-        num_items=400,
-        num_interactions=12_260,
-        licence="generated by the library, free to use",
-        citation="none",
-        source="mgformer.data.demo",
-    ),
-    "ml-100k": CatalogEntry(
-        title="MovieLens 100K: film ratings of 1997-98",
-        num_users=943,
-        num_items=1_682,
-        num_interactions=100_000,
-        licence=_GROUPLENS,
-        citation=_MOVIELENS,
-        source="https://grouplens.org/datasets/movielens/100k/",
-        files=(
-            RemoteFile(
-                "https://files.grouplens.org/datasets/movielens/ml-100k.zip",
-                "50d2a982c66986937beb9ffb3aa76efe955bf3d5c6b761f4e3a7cd717c6a3229",
-                {"ml-100k/u.data": "u.data", "ml-100k/u.item": "u.item"},
-            ),
-        ),
-        forms=(
-            _ratings("u.data", "\t", "u.item", "|"),
-            # Ids of this table start at 0, those of the titles at 1: it has no titles.
-            _table("897e9bc3d5f3f601d004ef6218b945ba8f2fd885437e8cace67628cbbb6b71f2"),
-        ),
-    ),
-    "ml-1m": CatalogEntry(
-        title="MovieLens 1M: film ratings of 2000",
-        num_users=6_040,
-        num_items=3_706,
-        num_interactions=1_000_209,
-        licence=_GROUPLENS,
-        citation=_MOVIELENS,
-        source="https://grouplens.org/datasets/movielens/1m/",
-        files=(
-            RemoteFile(
-                "https://files.grouplens.org/datasets/movielens/ml-1m.zip",
-                "a6898adb50b9ca05aa231689da44c217cb524e7ebd39d264c56e2832f2c54e20",
-                {"ml-1m/ratings.dat": "ratings.dat", "ml-1m/movies.dat": "movies.dat"},
-            ),
-        ),
-        forms=(_ratings("ratings.dat", "::", "movies.dat", "::"),),
-    ),
-    "gowalla": _with_parts(
-        f"{_LIGHTGCN_DATA}/gowalla",
-        {
-            "train": "7244696fdeb23911319cf7b689f2e15a3c4c92549c873a5677b44e3f13cc3e62",
-            "test": "099a2a73924e4b754dc6efd730d764f492321b53c38eb93298850c83acf57be3",
-        },
-        title="Gowalla: check-ins at places, LightGCN's split",
-        num_users=29_858,
-        num_items=40_981,
-        num_interactions=1_027_370,
-        licence="no licence stated; from SNAP's public check-ins",
-        citation=_LIGHTGCN,
-        source=_LIGHTGCN_PAGE,
-    ),
-    "yelp2018": _with_parts(
-        f"{_LIGHTGCN_DATA}/yelp2018",
-        {
-            "train": "1e9568725a9e833d0ac3bae01c94cd95367f73b3bb6104fd26b5f65ea5054093",
-            "test": "9cd9b37926cd1447a06625ffa7914527573fb097c10cb0bbdb1d1b8ded3742fe",
-        },
-        title="Yelp2018: reviews of businesses, LightGCN's split",
-        num_users=31_668,
-        num_items=38_048,
-        num_interactions=1_561_406,
-        licence="Yelp's dataset terms of use: academic use only",
-        citation=_LIGHTGCN,
-        source=_LIGHTGCN_PAGE,
-    ),
-    "amazon-beauty": CatalogEntry(
-        title="Amazon Beauty: reviews until 2014, 5-core",
-        num_users=22_363,
-        num_items=12_101,
-        num_interactions=198_502,
-        licence=_UNSTATED,
-        citation="McAuley et al., Image-Based Recommendations on Styles, SIGIR 2015",
-        source="https://snap.stanford.edu/data/amazon/productGraph/",
-        files=(
-            RemoteFile(
-                "https://snap.stanford.edu/data/amazon/productGraph/categoryFiles/"
-                "reviews_Beauty_5.json.gz"
-            ),
-        ),
-        forms=(
-            Form(
-                {"reviews_Beauty_5.json.gz": None},
-                "reviews_Beauty_5.json.gz",
-                {"format": "jsonl", "user": "reviewerID", "item": "asin", "time": "unixReviewTime"},
-            ),
-            _table("2c0bbde3dd92a616b4f6da26de3acb00a8f7a29e171b9df1553c86acca0842af"),
-        ),
-    ),
-    "amazon-book": _with_parts(
-        f"{_LIGHTGCN_DATA}/amazon-book",
-        {"train": None, "test": None},
-        title="Amazon-Book: reviews, LightGCN's split",
-        num_users=52_643,
-        num_items=91_599,
-        num_interactions=2_984_108,
-        licence=_UNSTATED,
-        citation=_LIGHTGCN,
-        source=_LIGHTGCN_PAGE,
-    ),
-    # A line holds one pair or all items of a user: LightGCN's format covers both.
-    "alibaba": _with_parts(
-        "huangtinglin/MixGCF/main/data/ali",
-        {"train": None, "valid": None, "test": None},
-        title="Alibaba: clicks on outfits, MixGCF's split",
-        num_users=106_042,
-        num_items=53_591,
-        num_interactions=907_407,
-        licence=_UNSTATED,
-        citation="Huang et al., MixGCF, KDD 2021",
-        source="https://github.com/huangtinglin/MixGCF",
-    ),
-}
+
+_TABLES = tomllib.loads(Path(__file__).with_name("catalog.toml").read_text(encoding="utf-8"))
+CATALOG: Mapping[str, CatalogEntry] = {n: _entry_from(facts) for n, facts in _TABLES.items()}

@@ -84,7 +84,10 @@ class Ids:
         # requests on one mistyped id, so only ids next to it in the sorted order are compared.
         if len(str(wanted)) > LONGEST:
             return []
-        place = self._place(wanted)
+        try:
+            place = bisect_left(self._sorted, str(wanted) if self.are_text else int(wanted))
+        except ValueError:
+            place = 0
         beside = self._sorted[max(0, place - NEIGHBORS) : place + NEIGHBORS]
         return difflib.get_close_matches(str(wanted), map(str, beside), n=most, cutoff=0.5)
 
@@ -96,13 +99,6 @@ class Ids:
     def _find(self, text: str) -> int:
         place = bisect_left(self._sorted, text)
         return place if place < len(self) and self._sorted[place] == text else -1
-
-    def _place(self, wanted: ExternalId) -> int:
-        """Return the position of an id in the sorted order; 0 if it cannot be compared."""
-        try:
-            return bisect_left(self._sorted, str(wanted) if self.are_text else int(wanted))
-        except ValueError:
-            return 0
 
 
 def number(column: pl.Series) -> tuple[Ids, NDArray[np.int32]]:
@@ -128,51 +124,37 @@ def number(column: pl.Series) -> tuple[Ids, NDArray[np.int32]]:
 def _number_text(column: pl.Series) -> tuple[Ids, NDArray[np.int32]]:
     """Number strings by their hashes, which is three times as fast as a join or a categorical."""
     num_distinct: int = column.to_frame().select(pl.first().approx_n_unique()).item()
-    for seed in range(8):
-        hashes = column.hash(seed=seed).to_numpy()
-        groups, examples = _group_equal(hashes, bits=num_distinct.bit_length() + 2)
-        names = column.gather(examples)
-        # Different strings hardly ever have equal 64-bit hashes; if they do, try another seed.
-        if (names.gather(groups) == column).all():
-            break
-    else:
-        raise AssertionError("strings kept colliding under eight hash functions")
+    owners = _owners(column.hash().to_numpy(), bits=num_distinct.bit_length() + 2)
+    examples = np.flatnonzero(owners == np.arange(len(column)))
+    names = column.gather(examples).rename("id")
     order = names.arg_sort().to_numpy()
-    rank = np.empty(len(order), dtype=np.int32)
-    rank[order] = np.arange(len(order), dtype=np.int32)
-    return Ids(names.gather(order).rename("id")), rank.take(groups)
+    ids = Ids(names.gather(order))
+    rank = np.empty(len(column), dtype=np.int32)
+    rank[examples[order]] = np.arange(len(order), dtype=np.int32)
+    numbers = rank[owners]
+    # Different strings hardly ever have equal 64-bit hashes; if they do, a join numbers them.
+    if not (ids.decode(numbers) == column).all():
+        ids = Ids(column.unique().sort().rename("id"))
+        numbers = ids.encode(column)
+    return ids, numbers
 
 
-def _group_equal(
-    hashes: NDArray[np.uint64], bits: int
-) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Return a group number per row, equal for equal hashes, and one row of each group.
+def _owners(hashes: NDArray[np.uint64], bits: int) -> NDArray[np.int32]:
+    """Return for each row one row that has the same hash: the same one for all of them.
 
     A hash table of 2^bits slots is filled with array operations. The last row that writes to a slot
     owns it. Rows with another hash in that slot go to the next round, with their hashes mixed.
     """
-    groups = np.empty(len(hashes), dtype=np.int32)
-    examples = [np.empty(0, dtype=np.int64)]
-    left, num_groups = np.arange(len(hashes)), 0
+    owners = np.empty(len(hashes), dtype=np.int32)
+    left, mixed = np.arange(len(hashes), dtype=np.int32), hashes
     while len(left):
-        slots = (hashes >> np.uint64(64 - bits)).view(np.int64)
-        owner = np.full(1 << bits, -1, dtype=np.int32)
-        owner[slots] = np.arange(len(left), dtype=np.int32)
-        used = np.flatnonzero(owner >= 0)
-        owned_hash = np.zeros(1 << bits, dtype=np.uint64)
-        owned_hash[used] = hashes[owner[used]]
-        group = np.zeros(1 << bits, dtype=np.int32)
-        group[used] = np.arange(num_groups, num_groups + len(used), dtype=np.int32)
-        if num_groups == 0:
-            groups = group.take(slots)
-        else:
-            groups[left] = group.take(slots)
-        examples.append(left[owner[used]])
-        num_groups += len(used)
-        unplaced = np.flatnonzero(owned_hash.take(slots) != hashes)
-        left = left[unplaced]
-        hashes = hashes[unplaced] * np.uint64(0x9E3779B97F4A7C15)
-    return groups, np.concatenate(examples)
+        slots = (mixed >> np.uint64(64 - bits)).view(np.int64)
+        table = np.empty(1 << bits, dtype=np.int32)
+        table[slots] = left
+        owners[left] = table[slots]
+        unplaced = np.flatnonzero(hashes[owners[left]] != hashes[left])
+        left, mixed = left[unplaced], mixed[unplaced] * np.uint64(0x9E3779B97F4A7C15)
+    return owners
 
 
 def _number_integers(column: pl.Series) -> tuple[Ids, NDArray[np.int32]]:

@@ -5,10 +5,8 @@ Shapes: U users, I items, E pairs.
 
 import hashlib
 import logging
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -16,7 +14,6 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from mgformer.data.ids import Ids, number
-from mgformer.errors import DataError
 
 log = logging.getLogger("mgformer")
 
@@ -59,17 +56,6 @@ class Interactions:
         return cls.from_numbers(users, items, rows, columns, times, weights)
 
     @classmethod
-    def from_arrays(
-        cls,
-        users: Sequence[str | int] | NDArray[np.generic],
-        items: Sequence[str | int] | NDArray[np.generic],
-        times: Sequence[float] | NDArray[np.generic] | None = None,
-        weights: Sequence[float] | NDArray[np.generic] | None = None,
-    ) -> "Interactions":
-        """Build from arrays or lists of equal length."""
-        return cls.from_frame(frame_of_arrays(users, items, times, weights))
-
-    @classmethod
     def from_numbers(
         cls,
         users: Ids,
@@ -82,16 +68,9 @@ class Interactions:
         """Build from numbered pairs in any order; duplicates are merged."""
         width = max(len(items), 1)
         keys = rows.astype(np.int64) * width + columns
-        order = None
-        if times is None and weights is None:
-            keys.sort()
-        else:
-            keys, order = _sorted_with_order(keys, highest=len(users) * width)
-        first = np.empty(len(keys), dtype=bool)
-        first[:1] = True
-        np.not_equal(keys[1:], keys[:-1], out=first[1:])
-        starts = np.flatnonzero(first)
-        if order is not None and len(starts):
+        keys, order = _sorted_with_order(keys, highest=len(users) * width)
+        starts = np.flatnonzero(np.diff(keys, prepend=-1))
+        if len(starts):
             times = None if times is None else np.maximum.reduceat(times.take(order), starts)
             weights = None if weights is None else np.add.reduceat(weights.take(order), starts)
         merged = len(keys) - len(starts)
@@ -197,21 +176,6 @@ class Interactions:
         digest.update(self.indptr.astype("<i8").tobytes())
         digest.update(self.indices.astype("<i4").tobytes())
         return f"{self.num_users}x{self.num_items}-{len(self)}-{digest.hexdigest()[:12]}"
-
-
-def frame_of_arrays(users: Any, items: Any, times: Any = None, weights: Any = None) -> pl.DataFrame:
-    """Return arrays or lists as columns; they must have equal lengths and one type each."""
-    arrays = {"user": users, "item": items, "time": times, "weight": weights}
-    given = {name: values for name, values in arrays.items() if values is not None}
-    lengths = {name: len(values) for name, values in given.items()}
-    if len(set(lengths.values())) > 1:
-        raise DataError(f"got arrays of different lengths {lengths}, expected one value per pair")
-    try:
-        return pl.DataFrame(given, strict=True)
-    except TypeError as error:
-        raise DataError(
-            f"got values of mixed types in one array ({error}), expected all text or all numbers"
-        ) from None
 
 
 def _sorted_with_order(

@@ -1,6 +1,5 @@
 """Read the names of items from a second file, for showing items to people."""
 
-import io
 import logging
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +10,7 @@ import polars as pl
 from mgformer.data.formats import format_of
 from mgformer.data.formats.columns import role_of
 from mgformer.data.formats.jsonl import json_records
-from mgformer.data.formats.text import guess_separator, one_character, read_bytes, split_rows
+from mgformer.data.formats.text import guess_separator, read_bytes, split_rows
 from mgformer.data.ids import Ids
 from mgformer.data.options import DataConfig
 from mgformer.errors import DataError
@@ -27,7 +26,11 @@ def read_item_names(path: Path, items: Ids, sep: str | None = None) -> pl.Series
     Without `sep`, the separator is guessed and fields may be quoted.
     """
     header, rows = _read_rows(path, sep)
-    item, name = _find_columns(header, path)
+    if len(header) < 2:
+        raise DataError(f"{path}: got the columns {list(header)}, expected item ids and names")
+    item = next((at for at, name in enumerate(header) if role_of(name) == "item"), 0)
+    named = (at for at, name in enumerate(header) if name.lower() in _NAME_COLUMNS)
+    name = next(named, int(item == 0))
     known = [row for row in rows if len(row) > max(item, name) and row[item] is not None]
     names: list[str | None] = [None] * len(items)
     for place, row in zip(items.encode([row[item] for row in known]), known, strict=True):
@@ -37,8 +40,8 @@ def read_item_names(path: Path, items: Ids, sep: str | None = None) -> pl.Series
     return pl.Series("name", names, dtype=pl.String)
 
 
-def _read_rows(path: Path, sep: str | None) -> tuple[Sequence[str] | None, Sequence[Sequence[Any]]]:
-    """Return the column names, or None without a header, and the rows."""
+def _read_rows(path: Path, sep: str | None) -> tuple[Sequence[str], Sequence[Sequence[Any]]]:
+    """Return the column names, empty without a header, and the rows."""
     kind = format_of(path, DataConfig(sep=sep))
     if kind == "parquet":
         frame = pl.read_parquet(path)
@@ -52,10 +55,8 @@ def _read_rows(path: Path, sep: str | None) -> tuple[Sequence[str] | None, Seque
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
         text = data.decode("latin-1")
-    quoted = sep is None
-    data, sep = one_character(text.encode(), sep or guess_separator(text[:65536], path) or ",")
-    lines = io.StringIO(data.decode(), newline="\n")
-    rows = [row for _, row in split_rows(lines, sep, path, quoted)]
+    guessed = sep or guess_separator(text[:65536], path) or ","
+    rows = [row for _, row in split_rows(text.encode(), guessed, path, quoted=sep is None)]
     if not rows or len(rows[0]) < 2:
         raise DataError(
             f"{path}:1: got fewer than two columns, expected item ids and names; "
@@ -64,14 +65,4 @@ def _read_rows(path: Path, sep: str | None) -> tuple[Sequence[str] | None, Seque
     names = [name.partition(":")[0].strip() for name in rows[0]]
     if any(role_of(name) == "item" or name.lower() in _NAME_COLUMNS for name in names):
         return names, rows[1:]
-    return None, rows
-
-
-def _find_columns(header: Sequence[str] | None, path: Path) -> tuple[int, int]:
-    if header is None:
-        return 0, 1
-    if len(header) < 2:
-        raise DataError(f"{path}: got the columns {list(header)}, expected item ids and names")
-    item = next((at for at, name in enumerate(header) if role_of(name) == "item"), 0)
-    named = [at for at, name in enumerate(header) if name.lower() in _NAME_COLUMNS]
-    return item, named[0] if named else int(item == 0)
+    return ["", ""], rows

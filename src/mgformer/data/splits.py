@@ -6,8 +6,8 @@ is ranked; held-out users have theirs in `history`.
 """
 
 import logging
-from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,23 +46,21 @@ def split_dataset(dataset: Dataset, options: SplitConfig, rng: np.random.Generat
                 f"{dataset.name}: got split.kind=given and no train and test parts; "
                 "use a folder with train.* and test.*, or another split.kind"
             )
-        return _given(dataset.parts, options.valid, rng)
+        train = dataset.parts["train"]
+        test = dataset.parts.get("test", train.no_pairs())
+        if "valid" in dataset.parts:
+            return Split(kind, train, dataset.parts["valid"], test)
+        labels = _ratio(train, options.model_copy(update={"test": 0.0}), rng)
+        return Split(kind, train.subset(labels == TRAIN), train.subset(labels == VALID), test)
     pairs = dataset.interactions
     if kind in ("last", "time") and pairs.times is None:
         raise DataError(
             f"{dataset.name}: split.kind={kind} needs times, got no time column; "
             "name it with --set data.time=NAME"
         )
-    if kind == "ratio":
-        labels = _ratio(pairs, options.valid, options.test, rng)
-    elif kind == "last":
-        labels = _last(pairs, options.valid > 0, options.test > 0, rng)
-    elif kind == "time":
-        labels = _time(pairs, options.valid, options.test, rng)
-    elif kind == "users":
-        labels = _users(pairs, options, rng)
-    else:
-        labels = _outside(kind, pairs, options, rng)
+    builtin = {"ratio": _ratio, "last": _last, "time": _time, "users": _users}
+    cut = builtin.get(kind) or partial(_outside, kind)
+    labels = cut(pairs, options, rng)
     train, valid, test, history = (pairs.subset(labels == part) for part in range(4))
     return Split(kind, train, valid, test, history if kind == "users" else None)
 
@@ -85,27 +83,19 @@ def held_out_counts(
     return num_valid, num_test
 
 
-def _ratio(
-    pairs: Interactions, valid: float, test: float, rng: np.random.Generator
-) -> NDArray[np.int8]:
-    place = _places_within_users(pairs, rng.random(len(pairs)))
-    num_valid, num_test = held_out_counts(np.diff(pairs.indptr), valid, test)
-    return _label_tails(pairs, place, num_valid, num_test)
+def _ratio(pairs: Interactions, options: SplitConfig, rng: np.random.Generator) -> NDArray[np.int8]:
+    num_held_out = held_out_counts(np.diff(pairs.indptr), options.valid, options.test)
+    return _label_tails(pairs, rng.random(len(pairs)), *num_held_out)
 
 
-def _last(
-    pairs: Interactions, with_valid: bool, with_test: bool, rng: np.random.Generator
-) -> NDArray[np.int8]:
+def _last(pairs: Interactions, options: SplitConfig, rng: np.random.Generator) -> NDArray[np.int8]:
     sizes = np.diff(pairs.indptr)
-    num_test = (sizes > 1).astype(np.int64) * with_test
-    num_valid = (sizes - num_test > 1).astype(np.int64) * with_valid
-    place = _places_within_users(pairs, _time_order(pairs, rng))
-    return _label_tails(pairs, place, num_valid, num_test)
+    num_test = ((sizes > 1) & (options.test > 0)).astype(np.int64)
+    num_valid = ((sizes - num_test > 1) & (options.valid > 0)).astype(np.int64)
+    return _label_tails(pairs, _time_order(pairs, rng), num_valid, num_test)
 
 
-def _time(
-    pairs: Interactions, valid: float, test: float, rng: np.random.Generator
-) -> NDArray[np.int8]:
+def _time(pairs: Interactions, options: SplitConfig, rng: np.random.Generator) -> NDArray[np.int8]:
     """Cut at two moments; pairs of the same moment stay together.
 
     The first pair of a user who appears only after the first cut stays in train: without it, the
@@ -114,12 +104,14 @@ def _time(
     times = pairs.times
     assert times is not None
     ordered = np.sort(times)
-    at = [min(int(len(times) * (1 - share)), len(times) - 1) for share in (valid + test, test)]
     labels = np.full(len(times), TRAIN, dtype=np.int8)
-    if valid > 0:
-        labels[times >= ordered[at[0]]] = VALID
-    if test > 0:
-        labels[times >= ordered[at[1]]] = TEST
+    for part, share, rest in (
+        (VALID, options.valid, options.valid + options.test),
+        (TEST, options.test, options.test),
+    ):
+        if share > 0:
+            cut = min(int(len(times) * (1 - rest)), len(times) - 1)
+            labels[times >= ordered[cut]] = part
     first = _places_within_users(pairs, _time_order(pairs, rng)) == 0
     late = first & (labels != TRAIN)
     labels[late] = TRAIN
@@ -166,43 +158,27 @@ def _outside(
     return labels
 
 
-def _given(parts: Mapping[str, Interactions], valid: float, rng: np.random.Generator) -> Split:
-    train = parts["train"]
-    test = parts.get("test", train.no_pairs())
-    if "valid" in parts:
-        return Split("given", train, parts["valid"], test)
-    labels = _ratio(train, valid, 0.0, rng)
-    return Split("given", train.subset(labels == TRAIN), train.subset(labels == VALID), test)
-
-
 def _places_within_users(pairs: Interactions, keys: NDArray[np.generic]) -> NDArray[np.int64]:
     """Return each pair's position among its user's pairs, sorted by `keys`."""
-    order = np.lexsort((keys, pairs.rows))
-    place = np.empty(len(pairs), dtype=np.int64)
-    place[order] = np.arange(len(pairs)) - np.repeat(pairs.indptr[:-1], np.diff(pairs.indptr))
-    return place
+    return np.argsort(np.lexsort((keys, pairs.rows))) - pairs.indptr[pairs.rows]
 
 
 def _time_order(pairs: Interactions, rng: np.random.Generator) -> NDArray[np.int64]:
     """Return each pair's rank in time; pairs of the same moment are in random order."""
     assert pairs.times is not None
-    order = np.lexsort((rng.random(len(pairs)), pairs.times))
-    rank = np.empty(len(pairs), dtype=np.int64)
-    rank[order] = np.arange(len(pairs))
-    return rank
+    return np.argsort(np.lexsort((rng.random(len(pairs)), pairs.times)))
 
 
 def _label_tails(
     pairs: Interactions,
-    place: NDArray[np.int64],
+    keys: NDArray[np.generic],
     num_valid: NDArray[np.int64],
     num_test: NDArray[np.int64],
 ) -> NDArray[np.int8]:
-    """Give each user's last places to test, and the places before them to validation."""
-    sizes = np.diff(pairs.indptr)
-    test_from = (sizes - num_test)[pairs.rows]
-    valid_from = test_from - num_valid[pairs.rows]
+    """Give each user's last pairs by `keys` to test, and the pairs before them to validation."""
+    place = _places_within_users(pairs, keys)
+    test_from = (np.diff(pairs.indptr) - num_test)[pairs.rows]
     labels = np.full(len(pairs), TRAIN, dtype=np.int8)
-    labels[place >= valid_from] = VALID
+    labels[place >= test_from - num_valid[pairs.rows]] = VALID
     labels[place >= test_from] = TEST
     return labels

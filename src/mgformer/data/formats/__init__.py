@@ -4,6 +4,8 @@ There is one module per format. Text formats have no types: there, ids are integ
 of the column are. Parquet and JSON lines keep the types they have.
 """
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import polars as pl
@@ -16,35 +18,26 @@ from mgformer.data.formats.text import read_bytes
 from mgformer.data.options import DataConfig, Format
 from mgformer.errors import DataError, did_you_mean
 
+_READERS: dict[Format, Callable[[Path, DataConfig], pl.DataFrame]] = {
+    "csv": read_delimited,
+    "inter": partial(read_delimited, typed_header=True),
+    "lightgcn": read_lightgcn,
+    "jsonl": read_jsonl,
+    "parquet": read_parquet,
+}
 SUFFIXES: dict[str, Format | None] = {
-    ".csv": "csv",
-    ".tsv": "csv",
-    ".dat": "csv",
-    ".data": "csv",
-    ".txt": None,
-    ".parquet": "parquet",
-    ".pq": "parquet",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".json": "jsonl",
+    **dict.fromkeys((".csv", ".tsv", ".dat", ".data"), "csv"),
+    **dict.fromkeys((".parquet", ".pq"), "parquet"),
+    **dict.fromkeys((".jsonl", ".ndjson", ".json"), "jsonl"),
     ".inter": "inter",
+    ".txt": None,
 }
 """Format of each extension; None if it depends on the content."""
 
 
 def read_file(path: Path, options: DataConfig) -> pl.DataFrame:
     """Read one file into checked columns."""
-    match format_of(path, options):
-        case "csv":
-            return read_delimited(path, options)
-        case "inter":
-            return read_delimited(path, options, typed_header=True)
-        case "lightgcn":
-            return read_lightgcn(path, options)
-        case "jsonl":
-            return read_jsonl(path, options)
-        case "parquet":
-            return read_parquet(path, options)
+    return _READERS[format_of(path, options)](path, options)
 
 
 def format_of(path: Path, options: DataConfig) -> Format:
@@ -52,8 +45,7 @@ def format_of(path: Path, options: DataConfig) -> Format:
     _check_is_file(path)
     if options.format != "auto":
         return options.format
-    known = SUFFIXES.get(suffix_of(path))
-    if known is not None:
+    if known := SUFFIXES.get(suffix_of(path)):
         return known
     beginning = read_bytes(path, 1024)
     if beginning.startswith(b"PAR1"):

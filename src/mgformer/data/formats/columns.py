@@ -6,6 +6,7 @@ Every format ends here, so that a CSV, a Parquet file and a data frame follow th
 import logging
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
@@ -103,14 +104,13 @@ def check_columns(
         columns["weight"] = _numbers(frame["weight"], place).cast(pl.Float32)
     checked = pl.DataFrame(columns)
     if "rating" in frame.columns:
-        ratings = _numbers(frame["rating"], place)
-        if options.min_rating is not None:
-            checked = checked.filter(ratings >= options.min_rating)
-            if not checked.height:
-                raise DataError(
-                    f"{where}: got no rating above {ratings.max()!r}, expected some of at least "
-                    f"{options.min_rating}; lower --set data.min_rating={options.min_rating}"
-                )
+        ratings, least = _numbers(frame["rating"], place), options.min_rating
+        checked = checked if least is None else checked.filter(ratings >= least)
+        if not checked.height:
+            raise DataError(
+                f"{where}: got no rating above {ratings.max()!r}, expected some of at least "
+                f"{least}; lower --set data.min_rating={least}"
+            )
     return checked
 
 
@@ -196,23 +196,18 @@ def _times(column: pl.Series, place: Place) -> pl.Series:
 
 def _iso_times(column: pl.Series, place: Place) -> pl.Series:
     _refuse_nulls(column, place)
-    distinct = column.unique()
-    micros = pl.Series([_microseconds(text) for text in distinct], dtype=pl.Int64)
-    times = column.replace_strict(distinct, micros, return_dtype=pl.Int64)
+    micros: dict[str, int | None] = dict.fromkeys(column.unique())
+    for text in micros:
+        with suppress(ValueError):
+            moment = datetime.fromisoformat(text.strip())
+            since = moment.replace(tzinfo=moment.tzinfo or UTC) - _EPOCH
+            micros[text] = since // timedelta(microseconds=1)
+    times = column.replace_strict(micros, return_dtype=pl.Int64)
     if times.null_count():
         value = column.filter(times.is_null())[0]
         expected = "a number or a date such as 2024-01-31 or 2024-01-31T12:00:00"
         raise _problem(place, times.is_null(), f"got {value!r} as a time", expected, column.name)
     return times
-
-
-def _microseconds(text: str) -> int | None:
-    try:
-        moment = datetime.fromisoformat(text.strip())
-    except ValueError:
-        return None
-    moment = moment.replace(tzinfo=moment.tzinfo or UTC)
-    return (moment - _EPOCH) // timedelta(microseconds=1)
 
 
 def _numbers(column: pl.Series, place: Place) -> pl.Series:

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from mgformer.data.formats.columns import check_columns, find_columns, refuse_mixed_types
-from mgformer.data.interactions import frame_of_arrays
 from mgformer.data.options import DataConfig
 from mgformer.errors import DataError
 
@@ -40,6 +39,21 @@ def read_arrays(arrays: tuple[Any, ...], options: DataConfig) -> pl.DataFrame:
         raise DataError(f"got {len(arrays)} arrays, expected users, items[, times[, weights]]")
     # Arrays have a fixed order, so options that name columns do not apply.
     return read_frame(frame_of_arrays(*arrays), DataConfig(min_rating=options.min_rating))
+
+
+def frame_of_arrays(users: Any, items: Any, times: Any = None, weights: Any = None) -> pl.DataFrame:
+    """Return arrays or lists as columns; they must have equal lengths and one type each."""
+    arrays = {"user": users, "item": items, "time": times, "weight": weights}
+    given = {name: values for name, values in arrays.items() if values is not None}
+    lengths = {name: len(values) for name, values in given.items()}
+    if len(set(lengths.values())) > 1:
+        raise DataError(f"got arrays of different lengths {lengths}, expected one value per pair")
+    try:
+        return pl.DataFrame(given, strict=True)
+    except TypeError as error:
+        raise DataError(
+            f"got values of mixed types in one array ({error}), expected all text or all numbers"
+        ) from None
 
 
 def _from_pandas(column: "pd.Series[Any]", role: str) -> pl.Series:

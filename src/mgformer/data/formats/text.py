@@ -7,11 +7,13 @@ import io
 import itertools
 import re
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from mgformer.errors import DataError
 
+Row = tuple[int, list[str]]
+"""The line that a row begins on, and its fields."""
 SEPARATORS = (",", "\t", ";", "|", "::", " ")
 HEAD_BYTES = 1 << 16
 # Replaces a separator of several characters: polars and csv accept only one.
@@ -41,15 +43,11 @@ def decode(data: bytes, path: Path) -> str:
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise not_utf8(path, data.count(b"\n", 0, error.start) + 1) from None
-
-
-def not_utf8(path: Path, line: int) -> DataError:
-    """Return the error for a line that is not UTF-8."""
-    return DataError(
-        f"{path}:{line}: got bytes that are not UTF-8, expected UTF-8 text; convert the file, for "
-        "example with iconv -f latin1 -t utf-8"
-    )
+        line = data.count(b"\n", 0, error.start) + 1
+        raise DataError(
+            f"{path}:{line}: got bytes that are not UTF-8, expected UTF-8 text; convert the file, "
+            "for example with iconv -f latin1 -t utf-8"
+        ) from None
 
 
 def one_character(data: bytes, sep: str) -> tuple[bytes, str]:
@@ -61,11 +59,11 @@ def one_character(data: bytes, sep: str) -> tuple[bytes, str]:
     return data, sep
 
 
-def split_rows(
-    lines: Iterable[str], sep: str, path: Path, quoted: bool = True
-) -> Iterator[tuple[int, list[str]]]:
-    """Yield the fields of each row that is not blank, with the line that the row begins on."""
+def split_rows(data: bytes, sep: str, path: Path, quoted: bool = True) -> Iterator[Row]:
+    """Yield the rows that are not blank."""
+    data, sep = one_character(data, sep)
     quoted = quoted and sep != _UNIT
+    lines = io.StringIO(decode(data, path), newline="\n")
     reader = csv.reader(
         lines, delimiter=sep, quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
     )
@@ -82,15 +80,11 @@ def split_rows(
         ) from None
 
 
-def first_rows(
-    text: str, sep: str, path: Path, most: int, quoted: bool = True
-) -> list[tuple[int, list[str]]]:
-    """Return the first rows with their lines, up to the first row that cannot be split."""
-    data, sep = one_character(text.encode(), sep)
-    lines = io.StringIO(data.decode(), newline="\n")
-    rows: list[tuple[int, list[str]]] = []
+def first_rows(text: str, sep: str, path: Path, most: int, quoted: bool = True) -> list[Row]:
+    """Return the first rows, up to the first one that cannot be split."""
+    rows: list[Row] = []
     with contextlib.suppress(DataError):
-        for row in itertools.islice(split_rows(lines, sep, path, quoted), most):
+        for row in itertools.islice(split_rows(text.encode(), sep, path, quoted), most):
             rows.append(row)  # noqa: PERF402 - extend would lose the rows before the error
     return rows
 
