@@ -18,6 +18,8 @@ class FileServer:
     """Bodies to cut short, first request first: bytes to send before the connection is closed."""
     failures: list[int] = field(default_factory=list)
     """Status codes to answer with before any file is served."""
+    redirect: str | None = None
+    """Where every request is redirected to."""
     knows_ranges: bool = True
     told_range: str | None = None
     """Sent instead of the true range."""
@@ -51,6 +53,11 @@ def file_server() -> Iterator[FileServer]:
             served.requests.append((self.path, asked))
             if served.failures:
                 return self.send_error(served.failures.pop(0))
+            if served.redirect:
+                self.send_response(302)
+                self.send_header("Location", served.redirect)
+                self.send_header("Content-Length", "0")
+                return self.end_headers()
             content = served.files.get(self.path.lstrip("/"))
             if content is None:
                 return self.send_error(404)

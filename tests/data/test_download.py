@@ -217,6 +217,13 @@ def test_unreachable_server_gives_one_line(target: Path) -> None:
     assert "\n" not in str(raised.value)
 
 
+def test_redirect_to_ftp_is_refused(server: FileServer, target: Path) -> None:
+    server.redirect = "ftp://127.0.0.1:1/file"
+    with pytest.raises(DataError, match="the server redirected to FTP"):
+        download(server.url("file"), target, None)
+    assert not target.exists()
+
+
 @pytest.mark.parametrize("url", ["file:///etc/hosts", "ftp://host/file", "data.bin"])
 def test_other_addresses_are_refused(target: Path, url: str) -> None:
     with pytest.raises(DataError, match="expected an http"):

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from mgformer.data.entries import data_home, entry, is_present, local_form
 from mgformer.errors import DataError
@@ -136,6 +136,13 @@ def extract_members(archive: Path, targets: Mapping[str, Path]) -> None:
         ) from None
 
 
+class _RefuseFtp(urllib.request.FTPHandler):
+    """Refuses a redirect from HTTP to FTP."""
+
+    def ftp_open(self, req: urllib.request.Request) -> NoReturn:
+        raise urllib.error.URLError("the server redirected to FTP")
+
+
 def _transfer(url: str, target: Path, part: Path) -> None:
     """Complete `part`, or raise _Interrupted and keep the bytes received so far."""
     note = _read_note(url, part)
@@ -147,7 +154,7 @@ def _transfer(url: str, target: Path, part: Path) -> None:
         headers |= {"Range": f"bytes={offset}-", "If-Range": note["validator"]}
     with _network(url, target, part):
         request = urllib.request.Request(url, headers=headers)
-        response = urllib.request.urlopen(request, timeout=TIMEOUT)
+        response = urllib.request.build_opener(_RefuseFtp).open(request, timeout=TIMEOUT)
     with response:
         length = response.headers.get("Content-Length")
         if response.status == HTTPStatus.PARTIAL_CONTENT:
