@@ -5,10 +5,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
+from typer import Option
 
-from mgformer.cli.console import INTERRUPTED, fail, out, print_json, print_table, working
-from mgformer.cli.options import Data
+from mgformer.cli.console import out, print_json, print_table, working
+from mgformer.cli.options import Data, place, settings_option
 from mgformer.cli.train import summary
 from mgformer.errors import ConfigError
 
@@ -17,33 +17,14 @@ if TYPE_CHECKING:
 
 
 def command(
-    models: str = typer.Option(
-        ...,
-        help="Models to compare, separated by commas: names, package.module:Class, or TOML"
-        " files of runs.",
-    ),
+    models: str = Option(help="Names, package.module:Class or TOML files, separated by commas."),
     data: Data = None,
-    presets: Path | None = typer.Option(
-        None, "--config-dir", help="A folder where NAME.toml has the options of a model."
-    ),
-    num_seeds: int = typer.Option(
-        1, "--seeds", help="Runs of each model, each with its own split."
-    ),
-    trials: int = typer.Option(
-        0, "--tune", help="Tune each model first with this many trials, on the first split."
-    ),
-    settings: list[str] = typer.Option(
-        [],
-        "--set",
-        metavar="SECTION.OPTION=VALUE",
-        help="Set any option for all models and do not tune it; can be repeated.",
-    ),
-    folder: Path | None = typer.Option(
-        None, "--out", help="Folder of the runs and the table.", show_default="runs/DATASET-compare"
-    ),
-    as_json: bool = typer.Option(
-        False, "--json", help="Print one JSON list with one object for each run."
-    ),
+    presets: Path | None = Option(None, "--config-dir", help="Folder where NAME.toml has options."),
+    num_seeds: int = Option(1, "--seeds", help="Runs of each model, each with its own split."),
+    trials: int = Option(0, "--tune", help="Trials to tune each model with, on the first split."),
+    settings: list[str] = settings_option("Set any option for all models and do not tune it"),
+    folder: Path | None = place("Folder of the runs and the table.", "runs/DATASET-compare"),
+    as_json: bool = Option(False, "--json", help="Print a JSON list with an object for each run."),
 ) -> None:
     """Train several models on one split and compare them on test.
 
@@ -62,13 +43,8 @@ def command(
     dataset = next(iter(configs.values())).dataset
     folder = folder or Path("runs") / f"{Path(dataset).stem}-compare"
     check_folder(folder)
-    try:
-        with working():
-            found = compare(
-                configs, folder, num_seeds=num_seeds, trials=trials, fixed=named(settings)
-            )
-    except KeyboardInterrupt:
-        fail("interrupted; run the same command again to continue", INTERRUPTED)
+    with working(lambda: "run the same command again to continue"):
+        found = compare(configs, folder, num_seeds=num_seeds, trials=trials, fixed=named(settings))
     write_document(found, folder, shlex.join(["mgformer", *sys.argv[1:]]))
     if as_json:
         print_json(listed(found))

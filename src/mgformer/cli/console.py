@@ -8,7 +8,7 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -19,18 +19,20 @@ from mgformer.progress import Advance, reporting
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-WIDEST = 1000
 INTERRUPTED = 130
 """The exit code of an interrupted program, by the shell's convention."""
 SHORTEST_SHOWN = 2.0
 """Seconds that a phase must take to get a line when it ends."""
-out = Console(highlight=False, soft_wrap=True)
-err = Console(stderr=True, highlight=False, soft_wrap=True)
+out = Console(highlight=False, markup=False, soft_wrap=True)
+err = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
 
 
 @contextmanager
-def working() -> Iterator[None]:
-    """Show the progress and the log lines of the block; bars only in a terminal."""
+def working(how_to_continue: Callable[[], str] | None = None) -> Iterator[None]:
+    """Show the progress and the log lines of the block; bars only in a terminal.
+
+    If `how_to_continue` is given, an interruption ends the program with this advice.
+    """
     log = logging.getLogger("mgformer")
     handler = _LogLines()
     log.addHandler(handler)
@@ -41,6 +43,10 @@ def working() -> Iterator[None]:
             reporting(lambda name, total: _phase(bars, name, total)),
         ):
             yield
+    except KeyboardInterrupt:
+        if how_to_continue is None:
+            raise
+        fail("; ".join(filter(None, ["interrupted", how_to_continue()])), INTERRUPTED)
     finally:
         log.removeHandler(handler)
 
@@ -80,13 +86,13 @@ def _phase(bars: "Progress | None", name: str, total: float | None) -> Iterator[
             bars.remove_task(task)
     seconds = time.perf_counter() - start
     if seconds >= SHORTEST_SHOWN:
-        err.print(f"{name}: {seconds:.1f} s", style="dim", markup=False)
+        err.print(f"{name}: {seconds:.1f} s", style="dim")
 
 
 class _LogLines(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         prefix = "" if record.levelno <= logging.INFO else f"{record.levelname.lower()}: "
-        err.print(f"{prefix}{record.getMessage()}", style="dim", markup=False)
+        err.print(f"{prefix}{record.getMessage()}", style="dim")
 
 
 def print_json(value: Mapping[str, Any] | Sequence[Any]) -> None:
@@ -94,27 +100,10 @@ def print_json(value: Mapping[str, Any] | Sequence[Any]) -> None:
     sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
 
 
-def print_json_list(
-    head: Mapping[str, Any], name: str, entries: Iterable[Mapping[str, Any]]
-) -> None:
-    """Print one JSON object that ends in a list. Entries are written one by one, to save memory."""
-    opening = json.dumps({**head, name: []}, ensure_ascii=False)
-    sys.stdout.write(opening.removesuffix("]}"))
-    for number, entry in enumerate(entries):
-        sys.stdout.write((", " if number else "") + json.dumps(entry, ensure_ascii=False))
-    sys.stdout.write("]}\n")
-
-
-def warn(message: str) -> None:
-    """Print one line about input that was ignored."""
-    err.print(f"warning: {message}", markup=False)
-
-
 def print_table(
     columns: Sequence[str], rows: Iterable[Sequence[str]], title: str = "", num_text: int = 1
 ) -> None:
     """Print a table; the first `num_text` columns are text, the others are figures."""
-    from rich.markup import escape
     from rich.table import Table
 
     table = Table(
@@ -124,13 +113,13 @@ def print_table(
     for number, column in enumerate(columns):
         table.add_column(column, justify="left" if number < num_text else "right")
     for row in rows:
-        table.add_row(*(escape(cell) for cell in row))
+        table.add_row(*row)
     if not out.is_terminal:  # a file or a pipe has no width to keep to
-        table.width = out.measure(table, options=out.options.update(max_width=WIDEST)).maximum
+        table.width = out.measure(table, options=out.options.update(max_width=1000)).maximum
     out.print(table)
 
 
 def fail(message: str, code: int = 2) -> NoReturn:
     """Print one line and exit."""
-    err.print(f"error: {' '.join(message.split())}", style="red", markup=False)
+    err.print(f"error: {' '.join(message.split())}", style="red")
     sys.exit(code)

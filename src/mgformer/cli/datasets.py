@@ -2,67 +2,52 @@
 
 from typing import TYPE_CHECKING
 
-import typer
+from typer import Argument
 
 from mgformer.cli.console import out, print_json, print_table, working
 from mgformer.cli.options import AsJson
-from mgformer.data.entries import CATALOG, data_home, is_present
+from mgformer.data.entries import CATALOG, CatalogEntry, data_home, is_present
 
 if TYPE_CHECKING:
     from mgformer.data.dataset import Dataset
 
+COUNTS = ("users", "items", "interactions")
+
 
 def list_datasets(as_json: AsJson = False) -> None:
     """List the datasets of the catalog."""
-    rows = [
-        {
-            "dataset": name,
-            "title": entry.title,
-            "users": entry.num_users,
-            "items": entry.num_items,
-            "interactions": entry.num_interactions,
-            "present": is_present(name),
-        }
+    rows: list[dict[str, object]] = [
+        {"dataset": name, "title": entry.title, **_counts(entry), "present": is_present(name)}
         for name, entry in CATALOG.items()
     ]
     if as_json:
         print_json({"home": str(data_home()), "datasets": rows})
         return
-    columns = ["dataset", "users", "items", "interactions", "present"]
+    columns = ["dataset", *COUNTS, "present"]
     print_table(columns, [[_text(row[column]) for column in columns] for row in rows])
     out.print(f"data home: {data_home()} (set MGFORMER_DATA to change it)", style="dim")
 
 
 def show(
-    name: str = typer.Argument(help="A catalog name, a file or a folder."),
-    as_json: AsJson = False,
+    name: str = Argument(help="A catalog name, a file or a folder."), as_json: AsJson = False
 ) -> None:
     """Read a dataset and show its counts and fingerprint."""
     from mgformer.data import download
     from mgformer.data.dataset import open_dataset
 
     facts: dict[str, object] = {"dataset": name}
-    if name not in CATALOG or is_present(name):
+    entry = CATALOG.get(name)
+    if entry and not is_present(name):
+        absent = f"no; get it with: mgformer datasets fetch {name}"
+        facts |= {**_counts(entry), "fingerprint": None, "present": absent}
+    else:
         with working():
             facts |= _facts(open_dataset(name))
-            if name in CATALOG:
+            if entry:
                 facts["checksums"] = download.verify(name)
-    else:
-        entry = CATALOG[name]
+    if entry:
         facts |= {
-            "users": entry.num_users,
-            "items": entry.num_items,
-            "interactions": entry.num_interactions,
-            "fingerprint": None,
-            "present": f"no; get it with: mgformer datasets fetch {name}",
-        }
-    if name in CATALOG:
-        entry = CATALOG[name]
-        facts |= {
-            "title": entry.title,
-            "source": entry.source,
-            "licence": entry.licence,
-            "citation": entry.citation,
+            about: getattr(entry, about) for about in ("title", "source", "licence", "citation")
         }
     if as_json:
         print_json(facts)
@@ -71,9 +56,7 @@ def show(
     print_table(["", ""], [[n, _text(v)] for n, v in shown.items()], num_text=2)
 
 
-def fetch(
-    names: list[str] = typer.Argument(help="Catalog names."), as_json: AsJson = False
-) -> None:
+def fetch(names: list[str] = Argument(help="Catalog names."), as_json: AsJson = False) -> None:
     """Download datasets into the data home. Continue after an interruption."""
     from mgformer.data import download
 
@@ -81,12 +64,15 @@ def fetch(
         folders = {name: str(download.fetch(name)) for name in names}
     if as_json:
         print_json(folders)
-        return
-    for name, folder in folders.items():
-        out.print(f"{name}: {folder}")
+    else:
+        out.print("\n".join(f"{name}: {folder}" for name, folder in folders.items()))
 
 
 SUBCOMMANDS = {"list": list_datasets, "show": show, "fetch": fetch}
+
+
+def _counts(entry: CatalogEntry) -> dict[str, int]:
+    return {count: getattr(entry, f"num_{count}") for count in COUNTS}
 
 
 def _facts(dataset: "Dataset") -> dict[str, object]:

@@ -2,18 +2,16 @@
 
 from pathlib import Path
 
-import typer
+from typer import Option
 
 from mgformer.cli.console import out, print_json, working
-from mgformer.cli.options import AsJson, RunFolder
+from mgformer.cli.options import AsJson, RunFolder, place
 
 
 def command(
     run: RunFolder,
-    form: str = typer.Option(
-        "parquet", "--format", help="One of parquet, npz, faiss, onnx and card."
-    ),
-    target: Path | None = typer.Option(None, "--out", help="Folder.", show_default="RUN/export"),
+    form: str = Option("parquet", "--format", help="One of parquet, npz, faiss, onnx and card."),
+    target: Path | None = place("Folder.", "RUN/export"),
     as_json: AsJson = False,
 ) -> None:
     """Write vectors, a search index, an ONNX model or a model card."""
@@ -28,6 +26,6 @@ def command(
         print_json({"folder": str(folder), **done})
         return
     for file in done.pop("files"):
-        out.print(f"{folder / file}", markup=False)
+        out.print(f"{folder / file}")
     for name, value in done.items():
         out.print(f"{name.replace('_', ' ')}: {value:.4g}")

@@ -3,7 +3,7 @@
 import textwrap
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
-import typer
+from typer import Argument
 
 from mgformer.cli.console import out, print_json, print_table
 from mgformer.cli.options import AsJson
@@ -18,9 +18,7 @@ SIGNS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 
 
 def command(
-    name: str | None = typer.Argument(
-        None, help="A model, or package.module:Class.", show_default="all"
-    ),
+    name: str | None = Argument(None, help="A model, or package.module:Class.", show_default="all"),
     as_json: AsJson = False,
 ) -> None:
     """List the models, or the options of one model."""
@@ -45,43 +43,38 @@ def command(
 
 
 def _option(model: "type[Model]", name: str, field: "FieldInfo") -> dict[str, Any]:
-    """Return what is to know about one option, as plain JSON."""
+    """Describe one option as plain JSON. Types have bounds, such as `int > 0`."""
     from pydantic_core import to_jsonable_python
 
+    bounds = [
+        f" {sign} {getattr(rule, bound):g}"
+        for rule in field.metadata
+        for bound, sign in SIGNS.items()
+        if getattr(rule, bound, None) is not None
+    ]
     return {
         "option": name,
-        "type": _type(field),
+        "type": "".join([_type(field.annotation), *bounds]),
         "default": "required" if field.is_required() else to_jsonable_python(field.get_default()),
         "meaning": " ".join((field.description or "").split()),
         "tuned": name in model.space,
     }
 
 
-def _type(field: "FieldInfo") -> str:
-    """Return the type of an option with its bounds, such as `int > 0` or `mean | sum`."""
-    bounds = [
-        f"{sign} {getattr(rule, bound):g}"
-        for rule in field.metadata
-        for bound, sign in SIGNS.items()
-        if getattr(rule, bound, None) is not None
-    ]
-    return " ".join([_name(field.annotation), *bounds])
-
-
-def _name(annotation: Any) -> str:
+def _type(annotation: Any) -> str:
     if get_origin(annotation) is Literal:
         return " | ".join(map(str, get_args(annotation)))
     if isinstance(annotation, type) and not get_args(annotation):
         return annotation.__name__.replace("NoneType", "none")
     if get_origin(annotation) is Annotated:
-        return _name(get_args(annotation)[0])
+        return _type(get_args(annotation)[0])
     if get_origin(annotation) is tuple:
-        return f"list of {_name(get_args(annotation)[0])}"
-    return " | ".join(map(_name, get_args(annotation))) or str(annotation)
+        return f"list of {_type(get_args(annotation)[0])}"
+    return " | ".join(map(_type, get_args(annotation))) or str(annotation)
 
 
 def _show(about: dict[str, Any]) -> None:
-    out.print(f"{about['model']}: {about['summary']}", markup=False)
+    out.print(f"{about['model']}: {about['summary']}")
     if not about["options"]:
         out.print("it has no options", style="dim")
         return
@@ -89,12 +82,9 @@ def _show(about: dict[str, Any]) -> None:
         tuned = ", tuned" if option["tuned"] else ""
         default = "none" if option["default"] is None else option["default"]
         out.print()
-        out.print(f"model.{option['option']}", style="bold", end="", markup=False)
-        out.print(f"  {option['type']}, default {default}{tuned}", style="dim", markup=False)
+        out.print(f"model.{option['option']}", style="bold", end="")
+        out.print(f"  {option['type']}, default {default}{tuned}", style="dim")
         lines = textwrap.wrap(option["meaning"], min(out.width, 100) - 2)
-        out.print(textwrap.indent("\n".join(lines), "  "), markup=False)
-    out.print(
-        f"\nset one: mgformer train --model {about['model']} --set model.OPTION=VALUE",
-        style="dim",
-        markup=False,
-    )
+        out.print(textwrap.indent("\n".join(lines), "  "))
+    example = f"mgformer train --model {about['model']} --set model.OPTION=VALUE"
+    out.print(f"\nset one: {example}", style="dim")

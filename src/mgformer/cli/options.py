@@ -1,39 +1,29 @@
 """Parameters that several commands share."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from mgformer.data import DEFAULT_DATASET
 from mgformer.models import DEFAULT_MODEL
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
-RunFolder = Annotated[Path, typer.Argument(help="Folder of a trained recommender.")]
-Data = Annotated[
-    str | None,
-    typer.Argument(help="A file, a folder, or a catalog name.", show_default=DEFAULT_DATASET),
-]
-ModelName = Annotated[
-    str | None,
-    typer.Option(
-        "--model",
-        help="A name that `mgformer models` lists, or package.module:Class.",
-        show_default=DEFAULT_MODEL,
-    ),
-]
-OutsideModel = Annotated[
-    str | None,
-    typer.Option(
-        "--model",
-        help="The model of the run, if it is from outside: package.module:Class is imported.",
-    ),
-]
-ConfigFile = Annotated[Path | None, typer.Option(help="A TOML file that describes the run.")]
-Settings = Annotated[
-    list[str],
-    typer.Option("--set", metavar="SECTION.OPTION=VALUE", help="Set any option; can be repeated."),
-]
-Seed = Annotated[
-    int | None, typer.Option(help="Seed of the split and of the model.", show_default="0")
-]
+
+def place(help: str, default: str) -> Any:
+    """Return the option --out of a command that chooses a place if the user names none."""
+    return Option(None, "--out", help=help, show_default=default)
+
+
+def settings_option(help: str) -> Any:
+    """Return the option --set."""
+    return Option([], "--set", metavar="SECTION.OPTION=VALUE", help=f"{help}; can be repeated.")
+
+
+MODELS = "A name that `mgformer models` lists, or package.module:Class."
+OUTSIDE = "The model of the run, if it is from outside: package.module:Class is imported."
+DATA = "A file, a folder, or a catalog name."
+AsJson = Annotated[bool, Option("--json", help="Print one JSON object.")]
+RunFolder = Annotated[Path, Argument(help="Folder of a trained recommender.")]
+Data = Annotated[str | None, Argument(help=DATA, show_default=DEFAULT_DATASET)]
+ModelName = Annotated[str | None, Option("--model", help=MODELS, show_default=DEFAULT_MODEL)]
+OutsideModel = Annotated[str | None, Option("--model", help=OUTSIDE)]

@@ -3,21 +3,19 @@
 import shlex
 from pathlib import Path
 
-import typer
+from typer import Option
 
-from mgformer.cli.console import INTERRUPTED, fail, out, print_json, working
-from mgformer.cli.options import AsJson, OutsideModel, RunFolder
+from mgformer.cli.console import out, print_json, working
+from mgformer.cli.options import AsJson, OutsideModel, RunFolder, place
 from mgformer.cli.train import show_metrics, summary
 from mgformer.errors import ConfigError
 
 
 def command(
     run: RunFolder,
-    target: Path | None = typer.Option(
-        None, "--out", help="Folder of the new recommender.", show_default="RUN-refit"
-    ),
+    target: Path | None = place("Folder of the new recommender.", "RUN-refit"),
     model: OutsideModel = None,
-    resume: bool = typer.Option(False, "--resume", help="Continue the interrupted refit in --out."),
+    resume: bool = Option(False, "--resume", help="Continue the interrupted refit in --out."),
     as_json: AsJson = False,
 ) -> None:
     """Train a tested recommender again on all its pairs, for production.
@@ -37,17 +35,16 @@ def command(
         if model != bundle.record.model:
             raise ConfigError(f"{run}: the model there is {bundle.record.model}, got {model}")
         import_model(model)
-    try:
-        with working():
-            done = refit(bundle, folder=folder, resume=resume)
-            save_bundle(done, folder)
-            remove_checkpoint(folder)
-    except KeyboardInterrupt:
-        if not has_checkpoint(folder):
-            fail("interrupted", INTERRUPTED)
+
+    def how_to_continue() -> str:
         again = ["mgformer", "refit", str(run), "--resume", "--out", str(folder)]
-        named = ["--model", model] if model else []
-        fail(f"interrupted; continue with: {shlex.join(again + named)}", INTERRUPTED)
+        again += ["--model", model] if model else []
+        return f"continue with: {shlex.join(again)}" if has_checkpoint(folder) else ""
+
+    with working(how_to_continue):
+        done = refit(bundle, folder=folder, resume=resume)
+        save_bundle(done, folder)
+        remove_checkpoint(folder)
     if as_json:
         print_json(summary(done.record, folder))
         return

@@ -2,19 +2,15 @@
 
 from pathlib import Path
 
-import typer
+from typer import Argument
 
 from mgformer.cli.console import out, print_json, working
-from mgformer.cli.options import AsJson, OutsideModel
+from mgformer.cli.options import AsJson, OutsideModel, place
 
 
 def command(
-    folder: Path = typer.Argument(
-        metavar="RUN|FOLDER", help="Folder of a run, or of several runs."
-    ),
-    target: Path | None = typer.Option(
-        None, "--out", help="File to write.", show_default="report.html in the folder"
-    ),
+    folder: Path = Argument(metavar="RUN|FOLDER", help="Folder of a run, or of several runs."),
+    target: Path | None = place("File to write.", "report.html in the folder"),
     model: OutsideModel = None,
     as_json: AsJson = False,
 ) -> None:
@@ -34,4 +30,4 @@ def command(
         size = written.path.stat().st_size
         print_json({"report": str(written.path), "runs": written.num_runs, "bytes": size})
     else:
-        out.print(f"{written.path}", markup=False)
+        out.print(f"{written.path}")

@@ -5,38 +5,24 @@ import sys
 from enum import StrEnum
 from pathlib import Path
 
-import typer
+from typer import Argument, Option
 
 from mgformer.cli.console import err, out, print_json, print_table, working
 from mgformer.cli.options import AsJson
 from mgformer.data.entries import entry
 
-
-class What(StrEnum):
-    """What can be reproduced."""
-
-    table2 = "table2"
-    table3 = "table3"
-    figure2 = "figure2"
-    timing = "timing"
+What = StrEnum("What", ["table2", "table3", "figure2", "timing"])
+WHAT = "table2: all models; table3: ablations; figure2: item groups; timing: epochs side by side."
+ONLY = "One row: a model, or a variant of table3; may be repeated."
 
 
 def command(
-    what: What = typer.Argument(
-        help="table2: all models; table3: ablations of MGFormer; figure2: item groups; timing:"
-        " epochs side by side."
-    ),
-    dataset: str = typer.Option("amazon-beauty", help="Catalog name, see `mgformer datasets`."),
-    seeds: int = typer.Option(1, min=1, help="Runs of each row, each with its own split."),
-    only: list[str] = typer.Option(
-        [], help="One row: a model, or a variant of table3; may be repeated.", show_default="all"
-    ),
-    no_train: bool = typer.Option(
-        False, "--no-train", help="Train nothing; use the runs that exist."
-    ),
-    folder: Path = typer.Option(
-        Path("runs/reproduce"), "--out", help="Folder of runs and tables; its runs are reused."
-    ),
+    what: What = Argument(help=WHAT),
+    dataset: str = Option("amazon-beauty", help="Catalog name, see `mgformer datasets`."),
+    seeds: int = Option(1, min=1, help="Runs of each row, each with its own split."),
+    only: list[str] = Option([], help=ONLY, show_default="all"),
+    no_train: bool = Option(False, "--no-train", help="Train nothing; use the runs that exist."),
+    folder: Path = Option("runs/reproduce", "--out", help="Folder of tables and of runs to reuse."),
     as_json: AsJson = False,
 ) -> None:
     """Run a table or figure of the MGFormer paper again.

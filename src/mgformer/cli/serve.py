@@ -2,7 +2,7 @@
 
 import os
 
-import typer
+from typer import Option
 
 from mgformer.cli.console import err, working
 from mgformer.cli.options import RunFolder
@@ -11,11 +11,11 @@ from mgformer.errors import ConfigError
 
 def command(
     run: RunFolder,
-    host: str = typer.Option("127.0.0.1", help="Address to listen on; 0.0.0.0 for all interfaces."),
-    port: int = typer.Option(8000, min=0, max=65_535, help="Port to listen on."),
-    workers: int = typer.Option(1, min=1, help="Number of processes."),
-    max_k: int = typer.Option(1_000, min=1, help="Largest k of a request."),
-    max_body: int = typer.Option(1_000_000, min=1, help="Largest body of a request, in bytes."),
+    host: str = Option("127.0.0.1", help="Address to listen on; 0.0.0.0 for all interfaces."),
+    port: int = Option(8000, min=0, max=65_535, help="Port to listen on."),
+    workers: int = Option(1, min=1, help="Number of processes."),
+    max_k: int = Option(1_000, min=1, help="Largest k of a request."),
+    max_body: int = Option(1_000_000, min=1, help="Largest body of a request, in bytes."),
 ) -> None:
     """Serve recommendations over HTTP, with a web page to try them.
 
@@ -35,9 +35,7 @@ def command(
     # Workers are separate processes. They read from the environment what to serve.
     os.environ[worker.RUN] = str(run)
     os.environ[worker.LIMITS] = f"{max_k} {max_body}"
-    err.print(
-        f"serving {run} at http://{host}:{port}  (press Ctrl-C to stop)", style="dim", markup=False
-    )
+    err.print(f"serving {run} at http://{host}:{port}  (press Ctrl-C to stop)", style="dim")
     uvicorn.run(
         "mgformer.serving.worker:app",
         host=host,

@@ -1,6 +1,6 @@
 """mgformer similar: items similar to an item, users similar to a user."""
 
-import typer
+from typer import Option
 
 from mgformer.cli.console import out, print_json, print_table, working
 from mgformer.cli.options import AsJson, RunFolder
@@ -9,9 +9,9 @@ from mgformer.errors import ConfigError
 
 def command(
     run: RunFolder,
-    item: str | None = typer.Option(None, help="Id of an item."),
-    user: str | None = typer.Option(None, help="Id of a user."),
-    k: int = typer.Option(20, "-k", help="Number of items or users."),
+    item: str | None = Option(None, help="Id of an item."),
+    user: str | None = Option(None, help="Id of a user."),
+    k: int = Option(20, "-k", help="Number of items or users."),
     as_json: AsJson = False,
 ) -> None:
     """Show the items most similar to an item, or similar users.
@@ -33,7 +33,7 @@ def command(
         return
     title = f"similar to {item if item is not None else user}"
     if found.is_empty():
-        out.print(f"nothing is {title}", markup=False)
+        out.print(f"nothing is {title}")
         return
     rows = [
         [*("" if value is None else str(value) for value in row[:-1]), f"{row[-1]:.4f}"]

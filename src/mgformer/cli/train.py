@@ -5,10 +5,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
+from typer import Option
 
-from mgformer.cli.console import INTERRUPTED, fail, out, print_json, print_table, working
-from mgformer.cli.options import AsJson, ConfigFile, Data, ModelName, Seed, Settings
+from mgformer.cli.console import out, print_json, print_table, working
+from mgformer.cli.options import AsJson, Data, ModelName, place, settings_option
 from mgformer.errors import ConfigError
 from mgformer.files import folder_name
 from mgformer.outside import is_outside
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from mgformer.runs.record import Record
     from mgformer.training.profile import Profile
 
+BEFORE = """\
+Start from this trained recommender: use its options and its weights, and add its pairs to the new
+ones."""
 MOST_OPERATORS = 12
 SHOWN = ("recall", "ndcg", "precision", "hitrate", "mrr", "map", "coverage", "novelty", "gini")
 
@@ -25,22 +28,15 @@ SHOWN = ("recall", "ndcg", "precision", "hitrate", "mrr", "map", "coverage", "no
 def command(
     data: Data = None,
     model: ModelName = None,
-    config: ConfigFile = None,
-    settings: Settings = [],
-    seed: Seed = None,
-    run: Path | None = typer.Option(
-        None, "--out", help="Folder of the trained recommender.", show_default="runs/DATASET-MODEL"
-    ),
-    before: Path | None = typer.Option(
-        None,
-        "--from",
-        help="Start from this trained recommender: use its options and its weights, and add its"
-        " pairs to the new ones.",
-    ),
-    resume: bool = typer.Option(
+    config: Path | None = Option(None, help="A TOML file that describes the run."),
+    settings: list[str] = settings_option("Set any option"),
+    seed: int | None = Option(None, help="Seed of the split and of the model.", show_default="0"),
+    run: Path | None = place("Folder of the trained recommender.", "runs/DATASET-MODEL"),
+    before: Path | None = Option(None, "--from", help=BEFORE),
+    resume: bool = Option(
         False, "--resume", help="Continue the interrupted run in --out, with its options."
     ),
-    profile: bool = typer.Option(
+    profile: bool = Option(
         False, "--profile", help="Run a few steps and show where their time goes; save nothing."
     ),
     as_json: AsJson = False,
@@ -50,10 +46,28 @@ def command(
     Options live in sections: --set split.kind=time, --set data.sep=';', --set model.l2=300.
     """
     from mgformer.runs import train
-    from mgformer.runs.bundle_files import check_folder, save_bundle
+    from mgformer.runs.bundle_files import check_folder, load_record, save_bundle
+    from mgformer.runs.config import (
+        build_config,
+        import_outside,
+        read_config,
+        with_choices,
+        with_settings,
+    )
     from mgformer.training.checkpoint import load_checkpoint, remove_checkpoint
 
-    described = _run_config(data, model, config, settings, seed, run, before, resume)
+    def with_options(raw: dict[str, Any]) -> dict[str, Any]:
+        return with_settings(with_choices(raw, data, model, seed), settings)
+
+    raw, source = (read_config(config) if config else {}), str(config or "options")
+    # The user's own options may import a model; those of the earlier run may not.
+    import_outside(with_options(raw), source)
+    if resume and run and not (config or data):
+        raw = _unfinished(run, model) or raw
+    if before is not None:
+        earlier = {} if config else load_record(before).config
+        raw = {**earlier, **raw, "warm_start": str(before)}
+    described = build_config(with_options(raw), source, trusted=False)
     if profile:
         with working():
             found = train.profile_training(described)
@@ -64,19 +78,20 @@ def command(
         return
     folder = run or default_folder(described)
     check_folder(folder)
-    try:
-        with working():
-            bundle = train.train(described, folder=folder, resume=resume)
-            save_bundle(bundle, folder)
-            remove_checkpoint(folder)
-    except KeyboardInterrupt:
+
+    def how_to_continue() -> str:
         left = load_checkpoint(folder)
         # Before the first checkpoint of this run, the folder may hold one of another run.
         if left is None or left.state["config"] != described.to_mapping():
-            fail("interrupted", INTERRUPTED)
+            return ""
         again = ["mgformer", "train", "--resume", "--out", str(folder)]
         named = ["--model", described.model_name] if is_outside(described.model_name) else []
-        fail(f"interrupted; continue with: {shlex.join(again + named)}", INTERRUPTED)
+        return f"continue with: {shlex.join(again + named)}"
+
+    with working(how_to_continue):
+        bundle = train.train(described, folder=folder, resume=resume)
+        save_bundle(bundle, folder)
+        remove_checkpoint(folder)
     if as_json:
         print_json(summary(bundle.record, folder))
     else:
@@ -86,49 +101,23 @@ def command(
         )
 
 
-def _run_config(
-    data: str | None,
-    model: str | None,
-    config: Path | None,
-    settings: list[str],
-    seed: int | None,
-    run: Path | None,
-    before: Path | None,
-    resume: bool,
-) -> "RunConfig":
-    """Return the run that the options describe, alone or on top of an earlier run."""
-    from mgformer.runs.bundle_files import load_record
-    from mgformer.runs.config import (
-        build_config,
-        import_outside,
-        read_config,
-        with_choices,
-        with_settings,
-    )
+def _unfinished(run: Path, model: str | None) -> dict[str, Any] | None:
+    """Return the options of the interrupted run in a folder, unless `model` is another model."""
     from mgformer.training.checkpoint import load_checkpoint
 
-    raw, source = (read_config(config) if config else {}), str(config or "options")
-    # The user's own options may import a model; those of the earlier run may not.
-    import_outside(with_settings(with_choices(raw, data, model, seed), settings), source)
-    if resume and run and not (config or data):
-        unfinished = load_checkpoint(run)
-        stored = unfinished.state["config"] if unfinished else None
-        if stored is None and model is None:
-            raise ConfigError(
-                f"{run}: there is no unfinished run to continue; give the data and the model to"
-                " start one"
-            )
-        # A model from outside is named again to import it; it keeps its options.
-        if stored and (model is None or (is_outside(model) and model == stored["model"]["name"])):
-            raw = stored
-        if "refit" in raw:
-            raise ConfigError(f"{run}: the unfinished run there is a refit; use mgformer refit")
-    if before is not None:
-        if not config:
-            raw = {**load_record(before).config, **raw}
-        raw["warm_start"] = str(before)
-    described = with_settings(with_choices(raw, data, model, seed), settings)
-    return build_config(described, source, trusted=False)
+    left = load_checkpoint(run)
+    if left is None and model is None:
+        raise ConfigError(
+            f"{run}: there is no unfinished run to continue; give the data and the model to start"
+            " one"
+        )
+    # A model from outside is named again to import it; it keeps its options.
+    stored: dict[str, Any] | None = left.state["config"] if left else None
+    if stored and model and not (is_outside(model) and model == stored["model"]["name"]):
+        return None
+    if stored and "refit" in stored:
+        raise ConfigError(f"{run}: the unfinished run there is a refit; use mgformer refit")
+    return stored
 
 
 def default_folder(config: "RunConfig", suffix: str = "") -> Path:

@@ -4,10 +4,10 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
+from typer import Option
 
-from mgformer.cli.console import INTERRUPTED, fail, out, print_json, print_table, working
-from mgformer.cli.options import AsJson, Data, ModelName
+from mgformer.cli.console import out, print_json, print_table, working
+from mgformer.cli.options import AsJson, Data, ModelName, place, settings_option
 from mgformer.cli.train import default_folder
 from mgformer.errors import ConfigError
 
@@ -20,28 +20,14 @@ MOST_SHOWN = 10
 def command(
     data: Data = None,
     model: ModelName = None,
-    trials: int = typer.Option(20, help="Number of trials, including those already in --out."),
-    config: Path | None = typer.Option(
-        None, help="A TOML file that describes the run to start from, the first trial."
+    trials: int = Option(20, help="Number of trials, including those already in --out."),
+    config: Path | None = Option(None, help="A TOML file that describes the first trial."),
+    settings: list[str] = settings_option("Set any option and do not tune it"),
+    seed: int | None = Option(None, help="Seed of split, model and search.", show_default="0"),
+    timeout: float = Option(
+        math.inf, help="Start no trial after these seconds.", show_default="none"
     ),
-    settings: list[str] = typer.Option(
-        [],
-        "--set",
-        metavar="SECTION.OPTION=VALUE",
-        help="Set any option and do not tune it; can be repeated.",
-    ),
-    seed: int | None = typer.Option(
-        None, help="Seed of the split, the model and the search.", show_default="0"
-    ),
-    timeout: float = typer.Option(
-        math.inf, help="Start no trial after this many seconds.", show_default="none"
-    ),
-    folder: Path | None = typer.Option(
-        None,
-        "--out",
-        help="Folder of the trials and of best.toml.",
-        show_default="runs/DATASET-MODEL-tune",
-    ),
+    folder: Path | None = place("Folder of trials and best.toml.", "runs/DATASET-MODEL-tune"),
     as_json: AsJson = False,
 ) -> None:
     """Search for the options of a model that do best on validation.
@@ -61,11 +47,8 @@ def command(
     run = build_config(with_settings(raw, settings), str(config or "options"))
     folder = folder or default_folder(run, "-tune")
     check_folder(folder)
-    try:
-        with working():
-            tuned = tune(run, folder, trials, fixed=named(settings), timeout=timeout)
-    except KeyboardInterrupt:
-        fail("interrupted; run the same command again to continue", INTERRUPTED)
+    with working(lambda: "run the same command again to continue"):
+        tuned = tune(run, folder, trials, fixed=named(settings), timeout=timeout)
     if as_json:
         print_json(summary(tuned, folder))
     else:
@@ -107,17 +90,10 @@ def show(tuned: "TuningResult", folder: Path) -> None:
     rows = []
     for number in tuned.ranked[:MOST_SHOWN]:
         trial = tuned.trials[number]
+        changes = option_list(tuned.changes(trial), " ") or "as given"
         figures = [f"{trial.valid[name]:.4f}" for name in ("ndcg@20", "recall@20")]
-        rows.append(
-            [
-                str(number),
-                option_list(tuned.changes(trial), " ") or "as given",
-                *figures,
-                str(trial.epochs or "–"),
-                f"{trial.seconds:.1f}",
-            ]
-        )
+        costs = [str(trial.epochs or "–"), f"{trial.seconds:.1f}"]
+        rows.append([str(number), changes, *figures, *costs])
     columns = ["trial", "changes", "NDCG@20", "Recall@20", "epoch", "seconds"]
     print_table(columns, rows, "best trials, on validation", num_text=2)
-    best = folder / BEST
-    out.print(f"{tuned.counts()}; train the best with: mgformer train --config {best}")
+    out.print(f"{tuned.counts()}; train the best with: mgformer train --config {folder / BEST}")

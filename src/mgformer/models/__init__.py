@@ -31,54 +31,27 @@ class ModelEntry(NamedTuple):
 
 
 BUILTIN = {
-    "mgformer": ModelEntry(
-        "mgformer.models.mgformer:MGFormer",
-        "Masked graph transformer over users and items (SIGIR 2024).",
-    ),
-    "bprmf": ModelEntry(
-        "mgformer.models.bprmf:BPRMF", "Matrix factorization with a pairwise ranking loss."
-    ),
-    "lightgcn": ModelEntry("mgformer.models.lightgcn:LightGCN", "Linear graph convolution."),
-    "sgl": ModelEntry(
-        "mgformer.models.sgl:SGL", "LightGCN with contrast between random subgraphs."
-    ),
-    "simgcl": ModelEntry(
-        "mgformer.models.simgcl:SimGCL", "LightGCN with contrast under random noise."
-    ),
-    "directau": ModelEntry(
-        "mgformer.models.directau:DirectAU", "Embeddings trained for alignment and uniformity."
-    ),
-    "gotnet": ModelEntry(
-        "mgformer.models.gotnet:GOTNet", "Graph convolution with optimal-transport clusters."
-    ),
-    "ultragcn": ModelEntry(
-        "mgformer.models.ultragcn:UltraGCN", "The limit of graph convolution as a loss."
-    ),
-    "gformer": ModelEntry(
-        "mgformer.models.gformer:GFormer", "Graph transformer that learns which edges matter."
-    ),
-    "popularity": ModelEntry(
-        "mgformer.models.simple.popularity:Popularity", "The most popular items."
-    ),
-    "itemknn": ModelEntry(
-        "mgformer.models.simple.neighbors:ItemKNN", "Nearest items by cosine of co-occurrence."
-    ),
-    "rp3beta": ModelEntry(
-        "mgformer.models.simple.neighbors:RP3Beta", "Random walks, with a penalty on popular items."
-    ),
-    "ease": ModelEntry(
-        "mgformer.models.simple.ease:EASE", "Item-item ridge regression in closed form."
-    ),
-    "puresvd": ModelEntry(
-        "mgformer.models.simple.spectral:PureSVD", "Truncated SVD of the interaction matrix."
-    ),
-    "gfcf": ModelEntry(
-        "mgformer.models.simple.spectral:GFCF", "Low-pass graph filter in closed form."
-    ),
-    "ials": ModelEntry(
-        "mgformer.models.simple.ials:IALS", "Implicit alternating least squares (extra: ials)."
-    ),
+    path.partition(":")[2].lower(): ModelEntry(f"mgformer.models.{path}", summary)
+    for path, summary in {
+        "mgformer:MGFormer": "Masked graph transformer over users and items (SIGIR 2024).",
+        "bprmf:BPRMF": "Matrix factorization with a pairwise ranking loss.",
+        "lightgcn:LightGCN": "Linear graph convolution.",
+        "sgl:SGL": "LightGCN with contrast between random subgraphs.",
+        "simgcl:SimGCL": "LightGCN with contrast under random noise.",
+        "directau:DirectAU": "Embeddings trained for alignment and uniformity.",
+        "gotnet:GOTNet": "Graph convolution with optimal-transport clusters.",
+        "ultragcn:UltraGCN": "The limit of graph convolution as a loss.",
+        "gformer:GFormer": "Graph transformer that learns which edges matter.",
+        "simple.popularity:Popularity": "The most popular items.",
+        "simple.neighbors:ItemKNN": "Nearest items by cosine of co-occurrence.",
+        "simple.neighbors:RP3Beta": "Random walks, with a penalty on popular items.",
+        "simple.ease:EASE": "Item-item ridge regression in closed form.",
+        "simple.spectral:PureSVD": "Truncated SVD of the interaction matrix.",
+        "simple.spectral:GFCF": "Low-pass graph filter in closed form.",
+        "simple.ials:IALS": "Implicit alternating least squares (extra: ials).",
+    }.items()
 }
+"""Name of a model, which is its class in lower case → where it is."""
 
 
 def model_names() -> list[str]:
