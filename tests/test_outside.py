@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 
+from mgformer import outside
 from mgformer.data.dataset import open_dataset
 from mgformer.data.options import SplitConfig
 from mgformer.data.splits import split_dataset
 from mgformer.errors import ConfigError, DataError
-from mgformer.outside import add_object, import_object
+from mgformer.outside import import_object
 from mgformer.ranking import metrics
 from mgformer.runs.config import build_config
 
@@ -42,7 +43,7 @@ def here(function) -> str:
 
 @pytest.fixture(autouse=True)
 def _nothing_imported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mgformer.outside._imported", {})
+    monkeypatch.setattr("mgformer.outside.imported", {})
 
 
 def test_a_metric_is_used_by_the_name_of_its_function() -> None:
@@ -60,7 +61,7 @@ def test_a_metric_cannot_replace_one_of_ours() -> None:
     import_object(here(recall))
     with pytest.raises(ConfigError, match="name is none of recall, ndcg"):
         metrics.outside_metrics([here(recall)])
-    add_object("somewhere:number", 3)
+    outside.imported["somewhere:number"] = 3
     with pytest.raises(ConfigError, match="must be a function"):
         metrics.outside_metrics(["somewhere:number"])
 

@@ -13,8 +13,8 @@ from types import ModuleType
 
 from mgformer.errors import ConfigError
 
-_imported: dict[str, object] = {}
-"""Name → what this process imported under it."""
+imported: dict[str, object] = {}
+"""Name → what the user imported, or gave in Python, under this name."""
 
 
 def is_outside(name: str) -> bool:
@@ -24,28 +24,18 @@ def is_outside(name: str) -> bool:
 
 def import_object(name: str) -> object:
     """Import what a name of the form `package.module:name` stands for."""
-    if name not in _imported:
+    if name not in imported:
         module_name, _, attribute = name.partition(":")
         if not module_name or not attribute:
             raise ConfigError(f"{name!r}: expected package.module:name")
         module = _import_module(module_name)
         try:
-            _imported[name] = reduce(getattr, attribute.split("."), module)
+            imported[name] = reduce(getattr, attribute.split("."), module)
         except AttributeError:
             raise ConfigError(
                 f"{name}: {module_name} has no {attribute!r}; check {module.__file__}"
             ) from None
-    return _imported[name]
-
-
-def imported_object(name: str) -> object | None:
-    """Return what was imported under a name before; None if it was not imported."""
-    return _imported.get(name)
-
-
-def add_object(name: str, found: object) -> None:
-    """Make an object that the user gave in Python known by a name."""
-    _imported[name] = found
+    return imported[name]
 
 
 def _import_module(name: str) -> ModuleType:

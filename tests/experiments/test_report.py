@@ -382,7 +382,7 @@ class ShowsItself(BPRMF):
 def test_a_model_from_outside_shows_its_own_insides(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mgformer.outside._imported", {})
+    monkeypatch.setattr("mgformer.outside.imported", {})
     rng = np.random.default_rng(1)
     users, items = np.nonzero(rng.random((30, 20)) < 0.4)
     pairs = pl.DataFrame({"user": users, "item": items})
@@ -394,7 +394,7 @@ def test_a_model_from_outside_shows_its_own_insides(
     movement = next(f for f in page.figures if f["layout"]["yaxis"]["title"]["text"] == "distance")
     assert movement["layout"]["xaxis"]["type"] == "log"
     # Reading a bundle imports no code, so a model that nobody has imported shows nothing.
-    monkeypatch.setattr("mgformer.outside._imported", {})
+    monkeypatch.setattr("mgformer.outside.imported", {})
     page = seen(write_report(tmp_path).path)
     assert "Inside the model" not in page.headings
     assert {"Metrics", "Examples", "Config"} <= set(page.headings)

@@ -41,7 +41,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "registry_broken.py").write_text("import not_installed_anywhere\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr("mgformer.outside._imported", {})
+    monkeypatch.setattr("mgformer.outside.imported", {})
     monkeypatch.delitem(sys.modules, "registry_example", raising=False)
     return tmp_path
 

@@ -33,41 +33,31 @@ def command(
     seed: int | None = Option(None, help="Seed of the split and of the model.", show_default="0"),
     run: Path | None = place("Folder of the trained recommender.", "runs/DATASET-MODEL"),
     before: Path | None = Option(None, "--from", help=BEFORE),
-    resume: bool = Option(
-        False, "--resume", help="Continue the interrupted run in --out, with its options."
-    ),
-    profile: bool = Option(
-        False, "--profile", help="Run a few steps and show where their time goes; save nothing."
-    ),
+    resume: bool = Option(False, "--resume", help="Continue the interrupted run in --out."),
+    profile: bool = Option(False, "--profile", help="Only show where the time of a step goes."),
     as_json: AsJson = False,
 ) -> None:
     """Train a model on interactions, evaluate it, and save it.
 
     Options live in sections: --set split.kind=time, --set data.sep=';', --set model.l2=300.
     """
+    from mgformer.runs import config as configs
     from mgformer.runs import train
     from mgformer.runs.bundle_files import check_folder, load_record, save_bundle
-    from mgformer.runs.config import (
-        build_config,
-        import_outside,
-        read_config,
-        with_choices,
-        with_settings,
-    )
     from mgformer.training.checkpoint import load_checkpoint, remove_checkpoint
 
     def with_options(raw: dict[str, Any]) -> dict[str, Any]:
-        return with_settings(with_choices(raw, data, model, seed), settings)
+        return configs.with_settings(configs.with_choices(raw, data, model, seed), settings)
 
-    raw, source = (read_config(config) if config else {}), str(config or "options")
+    raw, source = (configs.read_config(config) if config else {}), str(config or "options")
     # The user's own options may import a model; those of the earlier run may not.
-    import_outside(with_options(raw), source)
+    configs.import_outside(with_options(raw), source)
     if resume and run and not (config or data):
         raw = _unfinished(run, model) or raw
     if before is not None:
         earlier = {} if config else load_record(before).config
         raw = {**earlier, **raw, "warm_start": str(before)}
-    described = build_config(with_options(raw), source, trusted=False)
+    described = configs.build_config(with_options(raw), source, trusted=False)
     if profile:
         with working():
             found = train.profile_training(described)
@@ -96,9 +86,8 @@ def command(
         print_json(summary(bundle.record, folder))
     else:
         show_metrics(bundle.record)
-        out.print(
-            f"saved in {folder}; try: mgformer recommend {folder} --user {bundle.users.values[0]}"
-        )
+        user = bundle.users.values[0]
+        out.print(f"saved in {folder}; try: mgformer recommend {folder} --user {user}")
 
 
 def _unfinished(run: Path, model: str | None) -> dict[str, Any] | None:
@@ -128,18 +117,15 @@ def default_folder(config: "RunConfig", suffix: str = "") -> Path:
 
 def summary(record: "Record", folder: Path) -> dict[str, Any]:
     """Return the machine-readable result of a run."""
-    left_out = {"config", "library"}
-    kept = {name: value for name, value in record.to_mapping().items() if name not in left_out}
-    return {**kept, "run": str(folder)}
+    whole = {**record.to_mapping(), "run": str(folder)}
+    return {name: value for name, value in whole.items() if name not in ("config", "library")}
 
 
 def show_profile(found: "Profile") -> None:
     """Print the stages of a step and its most expensive operators."""
     total = sum(found.stages.values())
-    epoch = total * found.steps_per_epoch / 1000
-    out.print(
-        f"one step takes {total:.1f} ms; an epoch of {found.steps_per_epoch:,} steps, {epoch:.0f} s"
-    )
+    steps, epoch = found.steps_per_epoch, total * found.steps_per_epoch / 1000
+    out.print(f"one step takes {total:.1f} ms; an epoch of {steps:,} steps, {epoch:.0f} s")
     rows = [[name, f"{ms:.2f}", f"{ms / total:.0%}"] for name, ms in found.stages.items()]
     print_table(["stage", "ms", "share"], rows)
     operators = list(found.operators.items())[:MOST_OPERATORS]

@@ -12,11 +12,11 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from mgformer import outside
 from mgformer.data.dataset import Dataset
 from mgformer.data.interactions import Interactions
 from mgformer.data.options import SplitConfig
 from mgformer.errors import ConfigError, DataError
-from mgformer.outside import imported_object
 
 log = logging.getLogger("mgformer")
 
@@ -144,7 +144,7 @@ def _outside(
     name: str, pairs: Interactions, options: SplitConfig, rng: np.random.Generator
 ) -> NDArray[np.int8]:
     """Return the labels of a split `package.module:function` that the user named."""
-    function = imported_object(name)
+    function = outside.imported.get(name)
     if not callable(function):
         raise ConfigError(
             f"split.kind={name} is not imported, or not a function; add --set split.kind={name}"

@@ -7,8 +7,8 @@ offers it under a short name through the entry point group `mgformer.models`.
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from mgformer import outside
 from mgformer.errors import ConfigError, did_you_mean
-from mgformer.outside import add_object, import_object, imported_object, is_outside
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoints
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 DEFAULT_MODEL = "gfcf"
 """The model of a run that names none."""
-ENTRY_POINTS = "mgformer.models"
 
 
 class ModelEntry(NamedTuple):
@@ -75,15 +74,14 @@ def model_class(name: str) -> "type[Model]":
     `register`. The name may come from a file, and reading a file must not run code.
     """
     if name in BUILTIN:
-        return _checked(name, import_object(BUILTIN[name].path))
-    if is_outside(name):
-        found = imported_object(name)
-        if found is None:
-            raise ConfigError(
-                f"{name} is not part of mgformer, and a file may not import it; add --model {name}"
-                " to the command (in Python: mgformer.models.import_model)"
-            )
-        return _checked(name, found)
+        return _checked(name, outside.import_object(BUILTIN[name].path))
+    if name in outside.imported:
+        return _checked(name, outside.imported[name])
+    if outside.is_outside(name):
+        raise ConfigError(
+            f"{name} is not part of mgformer, and a file may not import it; add --model {name}"
+            " to the command (in Python: mgformer.models.import_model)"
+        )
     for point in _entry_points():
         if point.name == name:
             return _checked(name, point.load())
@@ -96,8 +94,8 @@ def model_class(name: str) -> "type[Model]":
 
 def import_model(name: str) -> "type[Model]":
     """Return the model of a name that the user gave; `package.module:Class` is imported."""
-    if is_outside(name):
-        import_object(name)
+    if outside.is_outside(name):
+        outside.import_object(name)
     return model_class(name)
 
 
@@ -107,8 +105,7 @@ def register(model: "type[Model]") -> str:
     for name, entry in BUILTIN.items():
         if entry.path.rpartition(":")[2] == model.__qualname__ and model_class(name) is model:
             return name
-    _checked(path, model)
-    add_object(path, model)
+    outside.imported[path] = _checked(path, model)
     return path
 
 
@@ -122,7 +119,7 @@ def build_model(
 def _entry_points() -> "EntryPoints":
     from importlib.metadata import entry_points  # takes as long as three starts of Python
 
-    return entry_points(group=ENTRY_POINTS)
+    return entry_points(group="mgformer.models")
 
 
 def _checked(name: str, found: object) -> "type[Model]":

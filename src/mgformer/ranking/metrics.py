@@ -21,8 +21,8 @@ from collections.abc import Callable, Iterable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from mgformer import outside
 from mgformer.errors import ConfigError
-from mgformer.outside import imported_object
 
 log = logging.getLogger("mgformer")
 
@@ -107,7 +107,7 @@ def outside_metrics(names: Iterable[str]) -> dict[str, Metric]:
     """
     found: dict[str, Metric] = {}
     for name in names:
-        metric, short = imported_object(name), name.rpartition(":")[2]
+        metric, short = outside.imported.get(name), name.rpartition(":")[2]
         if metric is None:
             log.info("left out the metric %s, which is not imported; add --metric %s", name, name)
         elif not callable(metric) or short in METRICS:
