@@ -52,7 +52,7 @@ def test_a_bundle_moves_into_a_folder_in_service_as_documented(tmp_path: Path) -
         Recommender.fit("demo", model).save(tmp_path / folder)
     (commands,) = [
         block
-        for block in blocks((ROOT / "docs/serving.md").read_text(), "console")
+        for block in blocks((ROOT / "docs/guide/serving.md").read_text(), "console")
         if "incoming" in block
     ]
     commands = commands.replace("/mnt/trained", str(tmp_path / "trained"))
@@ -67,7 +67,7 @@ def test_exports_are_used_as_documented(
     recommender = Recommender.fit("demo", "bprmf", train={"epochs": 5})
     for form in ("onnx", "faiss", "parquet"):
         export(recommender.bundle, form, Path("runs/mine/export"))
-    new_user, index = blocks((ROOT / "docs/export.md").read_text(), "python")
+    new_user, index = blocks((ROOT / "docs/guide/export.md").read_text(), "python")
     exec(new_user, {})
     answer = recommender.recommend_for(["sailing-02", "sailing-03"], 5, exclude_seen=False)
     assert capsys.readouterr().out.strip() == str(answer["item"].to_list())
@@ -83,7 +83,7 @@ def test_the_readme_lists_every_model() -> None:
 
 
 def test_the_short_table_of_the_method_repeats_rows_of_the_long_one() -> None:
-    short, _, long = (ROOT / "docs/method.md").read_text().partition("## The model")
+    short, _, long = (ROOT / "docs/reference/method.md").read_text().partition("## The model")
     rows = [line.strip("| ").split(" | ") for line in short.splitlines() if " | 0." in line]
     assert len(rows) == 4
     for name, recall, ndcg, p_value, seeds in rows:
@@ -108,7 +108,7 @@ def test_make_targets_named_in_documents_exist() -> None:
 
 def test_the_worked_example_of_the_metrics() -> None:
     rows = re.findall(
-        r"^\| `(\w+)@5` \|.*\| ([\d.]+) \|$", (ROOT / "docs/metrics.md").read_text(), re.M
+        r"^\| `(\w+)@5` \|.*\| ([\d.]+) \|$", (ROOT / "docs/reference/metrics.md").read_text(), re.M
     )
     hits = np.array([[False, True, False, True, False]])
     assert {name for name, _ in rows} == set(metrics.METRICS)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parent.parent
 EXAMPLE = ROOT / "examples" / "own_model"
 GUIDE = (ROOT / "docs" / "guide" / "own-model.md").read_text()

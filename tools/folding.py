@@ -5,7 +5,8 @@
 A tenth of the users is held out, another tenth for validation. The model gets half of their items
 and has to find the other half. "folded" is a model that was trained without these users; "trained"
 is the same model, trained on the known halves too. Runs are stored in runs/folding and are not
-repeated; figures go to results/folding, and `python -m tools.render` shows them in docs/serving.md.
+repeated. Figures go to results/folding; `python -m tools.render` shows them in
+docs/reference/serving-figures.md.
 """
 
 import argparse

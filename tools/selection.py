@@ -5,7 +5,7 @@
 A preset trains as usual. Whatever validation looks at (every epoch, every weight of popularity) is
 measured on test as well. "on_validation" is the test figure of what validation chooses; "on_test"
 is the best of all test figures, which much public code reports. Figures go to results/selection,
-and `python -m tools.render` shows them in docs/protocol.md.
+and `python -m tools.render` shows them in docs/reference/protocol.md.
 """
 
 import argparse

@@ -59,6 +59,7 @@ def test_best_toml_trains_to_the_figures_it_names(table: Path, tmp_path: Path) -
     assert record["fingerprint"] == tuned.fingerprint
 
 
+@pytest.mark.slow
 def test_a_killed_tuning_continues_with_the_same_trials(table: Path, tmp_path: Path) -> None:
     arguments = ["tune", str(table), "--model", "itemknn", "--out", str(tmp_path / "killed")]
     command = [sys.executable, "-m", "mgformer", *arguments, "--trials", "100000"]

@@ -21,6 +21,7 @@ def run(name: str = "ease", seed: int = 0, **sections: object) -> Bundle:
     return train(build_config({"model": {"name": name}, "seed": seed, **sections}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(BUILTIN))
 def test_same_seed_same_record(name: str) -> None:
     one, two = (run(name, train={"epochs": 2}) for _ in range(2))

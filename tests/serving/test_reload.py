@@ -96,6 +96,7 @@ def rounded(value):
     return round(value, 5) if isinstance(value, float) else value
 
 
+@pytest.mark.slow
 def test_reloading_under_load_loses_no_request_and_mixes_no_bundles(tmp_path: Path):
     folder = tmp_path / "run"
     bundles = Recommender.fit("demo", "ials"), Recommender.fit("demo", "ials", seed=1)

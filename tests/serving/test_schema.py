@@ -17,6 +17,7 @@ expected-statuses = ["400", "401", "404", "405", "413", "422"]
 """
 
 
+@pytest.mark.slow
 def test_schemathesis_finds_no_undocumented_answer(tmp_path: Path):
     """Run all checks of Schemathesis, with valid and invalid requests.
 

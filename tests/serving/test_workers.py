@@ -51,6 +51,7 @@ def look(port: int) -> tuple[str, str]:
         return found[1], json.loads(get("/model"))["model"]
 
 
+@pytest.mark.slow
 def test_two_workers_answer_and_both_load_a_new_bundle(tmp_path: Path) -> None:
     folder, log = tmp_path / "run", tmp_path / "log"
     Recommender.fit("demo", "itemknn").save(folder)

@@ -11,8 +11,8 @@ items. n is the number of held-out items, r a rank counted from 1, k the cut-off
     map@k            Σ h_r · precision@r / n
     ndcg@k           Σ h_r / log2(r + 1)  divided by  Σ_{r ≤ min(n, k)} 1 / log2(r + 1)
 
-All but capped_recall follow trec_eval. Users without held-out items do not count. docs/metrics.md
-has a worked example.
+All but capped_recall follow trec_eval. Users without held-out items do not count.
+docs/reference/metrics.md has a worked example.
 """
 
 import logging
