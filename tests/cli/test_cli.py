@@ -160,7 +160,7 @@ def test_only_the_users_that_are_shown_are_ranked(
     assert [u["user"] for u in answer["users"]] == load_bundle(run).users.values.to_list()
 
 
-def test_with_a_file_one_object_says_where_lists_are(run: Path, tmp_path: Path) -> None:
+def test_json_with_out_prints_one_object_that_names_the_file(run: Path, tmp_path: Path) -> None:
     target = tmp_path / "x.csv"
     for whom, count in ((["--all"], 800), (["--history", "jazz-03"], 1)):
         done = json.loads(succeed("recommend", run, *whom, "-k", 2, "--out", target, "--json"))
@@ -330,7 +330,7 @@ def test_bad_names(tmp_path: Path) -> None:
     assert_one_line(mgformer("train", "--out", tmp_path / "taken"), "is a file")
 
 
-def test_help_says_what_is_taken_where_an_option_is_left_out() -> None:
+def test_help_shows_the_defaults() -> None:
     for command, default in (("train", "gfcf"), ("tune", "demo"), ("refit", "RUN-refit")):
         assert f"default: ({default})" in succeed(command, "--help")
 

@@ -65,7 +65,7 @@ def test_groups_hold_their_shares_of_the_items() -> None:
     assert popularity_groups(np.array([3])).tolist() == [0]
 
 
-def test_nobody_to_evaluate() -> None:
+def test_without_held_out_pairs_there_is_no_evaluation() -> None:
     scorer, held_out, seen = planted()
     empty = held_out.subset(np.zeros(len(held_out), dtype=bool))
     assert evaluate(scorer, empty, seen, np.ones(60, dtype=np.int64)) is None

@@ -48,7 +48,7 @@ def test_scores_by_the_formula(scorer, kind, gamma):
     for u, user in enumerate(scorer.users.tolist()):
         for i, item in enumerate(scorer.items.tolist()):
             expected = sum(a * b for a, b in zip(user, item, strict=True))
-            had = max(DEGREES[i], 1) / 40  # nobody's item counts as somebody's
+            had = max(DEGREES[i], 1) / 40  # an item without users counts as if it had one
             if kind != "dot":
                 expected /= sum(a * a for a in user) ** 0.5 * sum(b * b for b in item) ** 0.5
             if kind == "degree":
@@ -79,7 +79,7 @@ def test_new_users_are_compared_like_others(scorer, kind):
 
 
 @pytest.mark.parametrize("kind", ["cosine", "degree", "prior"])
-def test_nobody_and_nothing_have_no_direction(scorer, kind):
+def test_zero_vectors_have_no_direction(scorer, kind):
     users, items = scorer.users.clone(), scorer.items.clone()
     users[2], items[3] = 0, 0
     found = rescored(DotScorer(users, items), kind, 0.5, torch.tensor(DEGREES))
@@ -108,7 +108,7 @@ def test_the_walk_finds_the_top_of_any_hill(kind):
 
 
 @pytest.mark.parametrize("value", [0.0, 0.7])
-def test_without_a_hill_it_stays_where_it_is(value):
+def test_on_a_plateau_the_search_stays_at_its_start(value):
     asked = []
     assert best_gamma(lambda gamma: asked.append(gamma) or value, Grid(0.25, 0.05, 1.5)) == 0.25
     assert sorted(asked) == [0.2, 0.25, 0.3]
@@ -248,7 +248,7 @@ def test_ials_may_be_scored_by_degree():
     assert ndcg(expected, bundle) == pytest.approx(bundle.record.valid["ndcg@20"], abs=1e-6)
 
 
-def test_validation_is_no_phase_of_its_own_while_training_goes_on():
+def test_validation_shows_no_progress_bar_during_training():
     open_phases, inside = [], []
 
     @contextmanager

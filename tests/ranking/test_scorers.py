@@ -42,7 +42,7 @@ def test_a_new_user_solves_the_normal_equations(length: int, items: torch.Tensor
 
 @pytest.mark.parametrize("length", [3, 30], ids="{} items".format)
 @pytest.mark.parametrize("unit", [False, True])
-def test_what_items_add_is_the_score_of_a_new_user(length: int, unit: bool, items, rng):
+def test_contributions_sum_to_the_score_of_a_new_user(length: int, unit: bool, items, rng):
     history, asked = rng.permutation(60)[:length], np.array([5, 17, 59])
     scorer = DotScorer(torch.zeros(1, 7), items, unit=unit)
     row = sp.csr_array((np.ones(length), history, [0, length]), shape=(1, 60))
@@ -54,7 +54,7 @@ def test_what_items_add_is_the_score_of_a_new_user(length: int, unit: bool, item
 
 
 @pytest.mark.parametrize("form", ["sparse", "dense", "through", "low rank", "all"])
-def test_what_items_add_by_comparison_of_items(form: str, rng: np.random.Generator):
+def test_contributions_of_an_item_item_model(form: str, rng: np.random.Generator):
     scorer, history, asked = of_form(form, rng), np.array([2, 30, 31, 58]), np.array([1, 30, 40])
     row = sp.csr_array((np.ones(4, np.float32), history, [0, 4]), shape=(1, 60))
     scores = scorer.fold_in(row).scores(torch.tensor([0]))[0, asked].numpy()
@@ -67,7 +67,7 @@ def test_what_items_add_by_comparison_of_items(form: str, rng: np.random.Generat
     assert np.abs(scores).max() > 1e-2
 
 
-def test_what_is_prepared_of_the_items_serves_new_users_too(items: torch.Tensor, rng):
+def test_cached_item_properties_serve_new_users_too(items: torch.Tensor, rng):
     row = sp.csr_array((np.ones(2, np.float32), [3, 4], [0, 2]), shape=(1, 60))
     dot = DotScorer(torch.zeros(1, 7), items)
     assert dot.fold_in(row).by_channel is not dot.by_channel  # nothing was prepared

@@ -94,7 +94,7 @@ def test_tiles_of_items_do_not_change_the_result(
             np.testing.assert_array_equal(part.scores, whole.scores)  # bit for bit
 
 
-def test_items_nobody_is_to_have_are_left_out_of_every_tile(
+def test_excluded_items_are_left_out_of_every_tile(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     scorer = dot(9, 70_001, 8, seed=3)

@@ -64,7 +64,7 @@ def test_writing_again_replaces_and_leaves_nothing_behind(trained: Bundle, saved
     assert {path.name for path in saved.iterdir()} == {*names, MANIFEST, "notes.txt"}
 
 
-def test_a_stamp_tells_of_any_change_to_the_bundle_and_of_no_other(saved: Path) -> None:
+def test_a_stamp_changes_with_the_bundle_and_with_nothing_else(saved: Path) -> None:
     stamps = [stamp_of(saved)]
     (saved / "notes.txt").write_text("mine")
     (saved / ".scorer.1.tmp").write_text("a draft")

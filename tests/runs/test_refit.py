@@ -33,7 +33,9 @@ def tested(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("split", ["ratio", "users"])
 @pytest.mark.parametrize("model", ["ease", "itemknn", "bprmf"])
-def test_it_is_trained_on_everything_with_what_was_chosen(model: str, split: str) -> None:
+def test_a_refit_trains_on_everything_with_the_chosen_epochs_and_score(
+    model: str, split: str
+) -> None:
     options = SHORT if model == "bprmf" else {}
     before = Recommender.fit("demo", model, split={"kind": split}, **options).bundle
     after = Recommender(before).refit().bundle
@@ -48,7 +50,7 @@ def test_it_is_trained_on_everything_with_what_was_chosen(model: str, split: str
     assert not torch.equal(after.scorer.scores(users), before.scorer.scores(users))
 
 
-def test_its_figures_are_those_of_the_test_before() -> None:
+def test_a_refit_keeps_the_figures_of_the_test() -> None:
     before = Recommender.fit("demo", "bprmf", **SHORT).bundle
     after = refit(before)
     for name in ("test", "valid", "groups", "popularity", "epochs", "score", "config"):
@@ -66,7 +68,7 @@ def test_streams_of_the_runs_before_are_what_they_were() -> None:
         assert own.random() == wanted.random()
 
 
-def test_a_run_that_went_on_from_another_goes_on_from_itself(tmp_path: Path) -> None:
+def test_a_refit_of_a_warm_started_run_starts_from_its_own_weights(tmp_path: Path) -> None:
     Recommender.fit("demo", "bprmf", **SHORT).save(tmp_path / "first")
     config = {**SHORT, "warm_start": str(tmp_path / "first"), "split": {"kind": "ratio"}}
     second = Recommender.fit("demo", "bprmf", train={"epochs": 4, "lr": 1e-12})
@@ -82,7 +84,7 @@ def test_a_run_that_went_on_from_another_goes_on_from_itself(tmp_path: Path) -> 
         assert near < far
 
 
-def test_a_model_built_anew_with_its_weights_is_the_one_that_was_saved() -> None:
+def test_a_rebuilt_model_with_its_weights_equals_the_saved_one() -> None:
     options = {"attention": "landmarks", "num_landmarks": 9, "active_landmarks": 3}
     bundle = refit(Recommender.fit("demo", "mgformer", options=options, **SHORT).bundle)
     model = untrained_model(bundle)
@@ -115,7 +117,7 @@ def test_the_command(tested: Path) -> None:
     assert_one_line(mgformer("refit", tested / "nowhere"), "nowhere")
 
 
-def test_an_interrupted_one_ends_as_if_it_had_never_stopped(tested: Path, tmp_path: Path) -> None:
+def test_an_interrupted_refit_ends_as_if_it_had_never_stopped(tested: Path, tmp_path: Path) -> None:
     whole, folder = tmp_path / "whole", tmp_path / "run"
     succeed("refit", tested, "--out", whole)
     stopped = interrupted("refit", 3, "refit", tested, "--out", folder)

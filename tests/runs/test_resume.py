@@ -69,7 +69,7 @@ class Story:
     left: set[str]
     """Files after the interruption."""
     refused: dict[str, Done]
-    """What came of trying to go on with other options."""
+    """The outcome of resuming with other options."""
     resumed: Done
 
 
@@ -92,7 +92,7 @@ def story(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return Story(whole, folder, stopped, left, refused, resumed)
 
 
-def test_an_interruption_tells_how_to_go_on(story: Story) -> None:
+def test_an_interruption_says_how_to_continue(story: Story) -> None:
     assert story.stopped.returncode == 130
     assert story.stopped.stdout == ""
     (line,) = [line for line in story.stopped.stderr.splitlines() if line.startswith("error: ")]
@@ -119,7 +119,9 @@ def test_a_resumed_run_ends_as_if_it_had_never_stopped(story: Story) -> None:
     assert printed["valid"] == whole.record.valid
 
 
-def test_what_was_done_is_not_done_again(story: Story, request: pytest.FixtureRequest) -> None:
+def test_finished_epochs_are_not_trained_again(
+    story: Story, request: pytest.FixtureRequest
+) -> None:
     shown = re.findall(r"^epoch (\d):", story.resumed.stderr, re.MULTILINE)
     assert shown == ([] if "refit" in request.node.callspec.id else ["5"])
 

@@ -32,7 +32,7 @@ def test_same_seed_same_record(name: str) -> None:
 
 
 @pytest.mark.parametrize("split", [{}, {"kind": "users"}, {"refit": True}, {"test": 0}])
-def test_every_record_has_the_floor_of_its_split(split: dict[str, object]) -> None:
+def test_every_record_has_the_popularity_figures_of_its_split(split: dict[str, object]) -> None:
     record, floor = (run(name, split=split).record for name in ("ease", "popularity"))
     assert record.popularity == floor.test
     assert bool(record.popularity) == bool(record.test)
@@ -78,7 +78,7 @@ def test_validation_alone_finds_what_a_run_records(name: str) -> None:
     assert len(epochs) >= record.epochs
 
 
-def test_who_follows_the_epochs_can_end_the_training() -> None:
+def test_a_write_hook_can_end_the_training() -> None:
     config = build_config({"model": {"name": "bprmf"}, "train": {"epochs": 50}})
     seen = []
 

@@ -32,7 +32,7 @@ def old() -> Recommender:
     return Recommender.fit(data, "mgformer", options=SMALL, train={"epochs": 2})
 
 
-def test_pairs_and_names_of_both_are_there(old: Recommender):
+def test_a_warm_start_has_the_pairs_and_names_of_both(old: Recommender):
     new = read_dataset(frame(range(20, 40), range(10, 40), seed=1))
     whole = together(old.bundle, new)
     pairs = whole.interactions
@@ -71,7 +71,7 @@ def test_known_nodes_keep_their_rows_and_new_ones_are_drawn(name):
             assert torch.equal(now[first + number], source)
 
 
-def test_going_on_is_better_than_beginning(tmp_path: Path):
+def test_a_warm_start_beats_a_cold_start(tmp_path: Path):
     """One epoch more on the demo, from a trained run and from nothing."""
     train = {"epochs": 1, "lr": 1e-3}
     first = Recommender.fit("demo", "directau", train={"epochs": 8, "lr": 1e-2})
@@ -83,7 +83,7 @@ def test_going_on_is_better_than_beginning(tmp_path: Path):
     assert more > 1.5 * fresh
 
 
-def test_what_was_trained_on_is_never_held_out(old: Recommender, tmp_path: Path):
+def test_pairs_of_the_old_training_set_are_never_held_out(old: Recommender, tmp_path: Path):
     old.save(tmp_path / "run")
     data = frame(range(40), range(40), seed=1)
     after = Recommender.fit(

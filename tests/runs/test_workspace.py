@@ -56,7 +56,7 @@ def test_an_epoch_is_a_line_of_json_as_soon_as_it_ends(tmp_path):
     assert workspace.hooks("select")["start"] is None
 
 
-def test_going_on_rewrites_the_log_up_to_the_checkpoint(tmp_path):
+def test_resuming_rewrites_the_log_up_to_the_checkpoint(tmp_path):
     """Epochs after the checkpoint are trained again, and stand there once."""
     interrupted(tmp_path, epochs=2, written=4)
     assert logged(tmp_path) == entries(1, 2, 3, 4)
@@ -71,7 +71,7 @@ def test_going_on_rewrites_the_log_up_to_the_checkpoint(tmp_path):
     assert logged(tmp_path) == entries(1, 2, 3, 4)
 
 
-def test_a_checkpoint_is_of_a_stage_and_carries_the_results_before_it(tmp_path):
+def test_a_checkpoint_names_its_stage_and_carries_earlier_results(tmp_path):
     results = {"valid": {"ndcg@20": 0.1 + 0.2}, "choice": {"epochs": 3, "gamma": 0.25}}
     interrupted(tmp_path, stage="refit", results=results)
     workspace = Workspace(tmp_path, config_of(), resume=True)
@@ -81,7 +81,7 @@ def test_a_checkpoint_is_of_a_stage_and_carries_the_results_before_it(tmp_path):
     assert workspace.hooks("refit")["start"].state["epochs"] == 2
 
 
-def test_the_stage_after_that_of_the_checkpoint_starts_at_its_beginning(tmp_path):
+def test_the_stage_after_the_checkpoint_starts_at_its_beginning(tmp_path):
     interrupted(tmp_path)
     workspace = Workspace(tmp_path, config_of(), resume=True)
     assert workspace.results == {}
@@ -144,7 +144,7 @@ def test_starting_over_warns_and_begins_anew(tmp_path, caplog):
     assert load_checkpoint(tmp_path) is None
 
 
-def test_nothing_to_go_on_from_is_said_and_no_fault(tmp_path, caplog):
+def test_resuming_without_a_checkpoint_is_logged_and_starts_over(tmp_path, caplog):
     with caplog.at_level(logging.INFO, "mgformer"):
         workspace = Workspace(tmp_path, config_of(), resume=True)
         workspace.begin("data")
@@ -160,7 +160,7 @@ def test_a_fresh_folder_says_nothing(tmp_path, caplog):
     assert not caplog.records
 
 
-def test_a_checkpoint_tells_which_run_it_is_of(tmp_path):
+def test_a_checkpoint_names_its_run(tmp_path):
     interrupted(tmp_path, fingerprint="800x400-1", stage="refit", results={"choice": 3})
     state = load_checkpoint(tmp_path).state
     assert state["config"] == config_of()
@@ -181,7 +181,9 @@ def test_tensorboard_that_is_not_installed(tmp_path, monkeypatch):
     Workspace(tmp_path, config_of(), resume=False).begin("data")
 
 
-def test_tensorboard_is_given_the_figures_and_forgets_what_is_trained_again(tmp_path, monkeypatch):
+def test_tensorboard_gets_the_figures_and_drops_epochs_that_are_trained_again(
+    tmp_path, monkeypatch
+):
     told = []
 
     class Writer:

@@ -5,7 +5,7 @@ from pathlib import Path
 from mgformer.training.log import NAME, Log, read_log
 
 
-def test_epochs_are_read_back_and_a_line_being_written_is_not(tmp_path: Path) -> None:
+def test_complete_lines_of_the_log_are_read_and_an_incomplete_one_is_not(tmp_path: Path) -> None:
     assert read_log(tmp_path) == []
     entries = [{"stage": "select", "epoch": epoch, "loss": 1 / epoch} for epoch in (1, 2)]
     journal = Log(tmp_path, tensorboard=False, past=entries[:1])

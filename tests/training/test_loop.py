@@ -1,4 +1,4 @@
-"""The loop: when it ends, what it ends with, and that an interrupted run goes on exactly."""
+"""The loop: when it ends, which weights it keeps, and that a run resumes exactly."""
 
 import math
 from collections.abc import Sequence
@@ -124,7 +124,7 @@ def test_patience_and_the_best_weights(pairs, rng, values, every, patience, epoc
     if at:
         assert done.best_value == max(validate.values[: len(at)])
         assert_same_bits(dict(model.state_dict()), validate.weights[best // every - 1])
-        # Each validation is told what those before it found.
+        # Each validation gets the entries of earlier ones.
         assert validate.before == [list(validate.values[:n]) for n in range(len(at))]
     assert not model.training
 
@@ -215,7 +215,7 @@ def test_the_loss_goes_down_on_what_can_be_learned(rng):
     assert losses[-1] < losses[4] < losses[0] - 0.1
 
 
-def test_same_seed_same_bits_other_seed_others(graph, pairs):
+def test_the_same_seed_gives_the_same_bits_and_another_seed_does_not(graph, pairs):
     def weights(seed: int) -> dict[str, torch.Tensor]:
         model = former(graph, np.random.default_rng(0), attention="kernel", key_sample=10)
         fit(model, pairs, options(epochs=2), np.random.default_rng(seed))

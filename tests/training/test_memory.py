@@ -1,4 +1,4 @@
-"""Freed memory is kept where the C library can be told so; a peak is of the work measured."""
+"""The process keeps freed memory, and the peak is that of the measured work."""
 
 import os
 import platform
@@ -69,7 +69,9 @@ def test_a_peak_is_of_what_came_after_the_reset() -> None:
     assert small == pytest.approx(50, abs=20)
 
 
-def test_no_peak_where_nobody_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_peak_where_the_system_does_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(memory, "PROCESS", tmp_path / "none")
     assert not reset_peak()
     assert peak_mb() is None

@@ -111,7 +111,7 @@ def test_rows_and_adam_agree_on_the_first_step(random_graph):
         torch.testing.assert_close(value, models[1].get_parameter(key), rtol=1e-4, atol=1e-5)
 
 
-def test_a_model_is_told_whether_its_gradients_may_be_sparse(random_graph):
+def test_the_optimizer_sets_whether_gradients_are_sparse(random_graph):
     model = MGFormer(MGFormer.Config(dim=4, rank=4), random_graph(9, 7), np.random.default_rng(0))
     for name, sparse in (("rows", True), ("adam", False)):
         build_optimizers(model, TrainConfig(optimizer=name))
@@ -132,7 +132,7 @@ def test_the_learning_rate_of_every_group():
 
 
 @pytest.mark.parametrize("name", ["adam", "rows"])
-def test_the_memory_of_an_optimiser_survives_being_kept(name, random_graph):
+def test_the_state_of_an_optimizer_survives_a_checkpoint(name, random_graph):
     graph = random_graph(20, 13)
     config = MGFormer.Config(dim=4, rank=4, num_neighbors=5, mask="sine")
     options = TrainConfig(optimizer=name, lr=0.1)
@@ -159,7 +159,7 @@ def test_the_memory_of_an_optimiser_survives_being_kept(name, random_graph):
         assert not torch.equal(value, forgetful.get_parameter(key)), key
 
 
-def test_memory_that_is_empty_survives_too(random_graph):
+def test_an_empty_optimizer_state_survives(random_graph):
     model = MGFormer(MGFormer.Config(dim=4, rank=4), random_graph(9, 7), np.random.default_rng(0))
     optimizers = build_optimizers(model, TrainConfig())
     assert state_tensors(optimizers) == {}

@@ -41,7 +41,7 @@ class Validator:
             split: Train and validation; test is never looked at.
             kinds: How embeddings may be compared; empty if the model has none.
             score: γ, if it is given.
-            num_users: Users by whom epochs are compared; 0 means all.
+            num_users: Size of the sample of users that judges epochs; 0 means all.
             memory_mb: Bound on the working memory of ranking.
         """
         self.split, self.kinds, self.gamma = split, tuple(kinds), score.gamma

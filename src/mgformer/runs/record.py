@@ -102,7 +102,7 @@ def read_record(mapping: object, source: str) -> Record:
 def commit_of_code() -> str | None:
     """Return the commit of the running code, marked if files changed; None if it is installed."""
     here = Path(__file__).parent
-    if "site-packages" in here.parts:  # which may lie inside a repository of somebody else
+    if "site-packages" in here.parts:  # it may lie inside another repository
         return None
     command = ["git", "-C", str(here), "describe", "--always", "--dirty", "--abbrev=12"]
     try:

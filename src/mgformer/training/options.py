@@ -42,7 +42,7 @@ class TrainConfig(BaseModel):
     evaluate_every: PositiveInt = 1
     """Epochs between validations."""
     validation_users: NonNegativeInt = 8192
-    """Users by whom epochs are compared, evenly spaced; 0: all. Reported figures use all users."""
+    """Size of the sample of users that judges epochs; 0: all. Reported figures use all users."""
     patience: PositiveInt = 5
     """Training ends after so many validations in a row without a better NDCG@20."""
     tensorboard: bool = False
