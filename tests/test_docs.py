@@ -82,17 +82,6 @@ def test_the_readme_lists_every_model() -> None:
         assert f"| `{name}` | {entry.summary} |" in README.splitlines()
 
 
-def test_the_short_table_of_the_method_repeats_rows_of_the_long_one() -> None:
-    short, _, long = (ROOT / "docs/reference/method.md").read_text().partition("## The model")
-    rows = [line.strip("| ").split(" | ") for line in short.splitlines() if " | 0." in line]
-    assert len(rows) == 4
-    for name, recall, ndcg, p_value, seeds in rows:
-        (whole,) = [line for line in long.splitlines() if line.startswith(f"| {name} | ")]
-        cells = whole.strip("| ").split(" | ")
-        assert {recall, ndcg, p_value} <= set(cells)
-        assert len(cells[7].split(", ")) == int(seeds)
-
-
 def test_links_lead_somewhere() -> None:
     for document in DOCUMENTS:
         for target in re.findall(r"\]\((?!http)([^)#]+)", document.read_text()):
