@@ -31,7 +31,7 @@ def command(
 
     with working():
         bundle = load_bundle(run)
-        chosen = dict(bundle.record.config["evaluation"])
+        chosen = EvaluationConfig(**bundle.record.config.get("evaluation", {})).model_dump()
         if metrics:
             for metric in metrics:
                 import_object(metric)
