@@ -45,6 +45,7 @@ BUILTIN = {
         "simple.neighbors:ItemKNN": "Nearest items by cosine of co-occurrence.",
         "simple.neighbors:RP3Beta": "Random walks, with a penalty on popular items.",
         "simple.ease:EASE": "Item-item ridge regression in closed form.",
+        "simple.ridge:Ridge": "Item-item ridge regression on the nearest items.",
         "simple.spectral:PureSVD": "Truncated SVD of the interaction matrix.",
         "simple.spectral:GFCF": "Low-pass graph filter in closed form.",
         "simple.ials:IALS": "Implicit alternating least squares (extra: ials).",

@@ -90,3 +90,21 @@ def ials_objective(
     for i in range(r.shape[1]):
         total += l2 * (r[:, i].sum() + unobserved_weight * r.shape[0]) * (items[i] @ items[i])
     return total
+
+
+def ridge(r: Matrix, num_predictors: int, l2: float, dropout: float) -> Matrix:
+    """B [I, I], one ridge regression of each item on its nearest items by cosine."""
+    num_items = r.shape[1]
+    degrees = r.sum(axis=0)
+    b = np.zeros((num_items, num_items))
+    for j in range(num_items):
+        cosines = np.zeros(num_items)
+        for i in range(num_items):
+            common = (r[:, i] * r[:, j]).sum()
+            if i != j and common:
+                cosines[i] = common / np.sqrt(degrees[i] * degrees[j])
+        near = np.flatnonzero(largest(cosines, num_predictors))
+        x = r[:, near]
+        penalty = np.diag(l2 + dropout * degrees[near])
+        b[near, j] = np.linalg.solve(x.T @ x + penalty, x.T @ r[:, j])
+    return b

@@ -1,0 +1,161 @@
+"""Local ridge: regress every item on its nearest other items, in closed form.
+
+EASE regresses each item on all others, which takes a dense [I, I] inverse. Local ridge gives each
+item j its own N predictors C: the items that share most users with it, by cosine. It solves
+
+    (G_CC + diag(λ + ρ G_cc)) w = G_Cj    with the co-occurrences G = RᵀR,
+
+and puts w into column j of a sparse B [I, I]. The method is fsSLIM (Ning & Karypis, ICDM 2011)
+with the penalty of a denoising autoencoder (Steck, NeurIPS 2020): λ holds back items with few
+users, ρ the popular ones. The cost grows linearly with the number of items.
+
+Shapes: U users, I items, N predictors of an item, b items of a block.
+"""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from threading import local
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from numpy.typing import NDArray
+
+from mgformer.graph.sparse import BLOCK_ENTRIES, row_numbers, top_of_product
+from mgformer.progress import phase
+
+
+def nearest_items(interactions: sp.csr_array, count: int) -> sp.csr_array:
+    """Return the co-occurrences [I, I] of each item with the `count` nearest by cosine."""
+    items = sp.csr_array(interactions.T.tocsr())
+    lengths = np.sqrt(np.diff(items.indptr))
+    near = top_of_product(
+        items, interactions, count, weigh=lambda values, i, j: values / (lengths[i] * lengths[j])
+    )
+    near.data = np.rint(near.data * lengths[row_numbers(near)] * lengths[near.indices])
+    return near.astype(np.float32)
+
+
+def local_ridge(
+    interactions: sp.csr_array,
+    num_predictors: int,
+    l2: float,
+    dropout: float,
+    *,
+    block_entries: int = BLOCK_ENTRIES,
+) -> sp.csr_array:
+    """Return B [I, I]; scores of a history are its product with B.
+
+    Args:
+        interactions: R [U, I], of zeros and ones.
+        num_predictors: N, predictors of each item.
+        l2: λ, the penalty on every weight.
+        dropout: ρ, the penalty per user of the predictor.
+        block_entries: Numbers that a thread holds at a time.
+    """
+    near = nearest_items(interactions, num_predictors)
+    items = sp.csr_array(interactions.T.tocsr())
+    system = _Systems(items, near, l2, dropout)
+    weights = np.empty(near.nnz, dtype=np.float32)
+
+    def solve(chosen: NDArray[np.intp]) -> int:
+        places, found = system.solve(chosen)
+        weights[places] = found
+        return len(chosen)
+
+    with phase("item regression", near.shape[0]) as advance, _one_thread_each() as threads:
+        for done in threads.map(solve, system.blocks(block_entries)):
+            advance(done)
+    by_target = sp.csr_array((weights, near.indices, near.indptr), shape=near.shape)
+    return sp.csr_array(by_target.T.tocsr())
+
+
+class _Systems:
+    """The normal equations of all items, solved in blocks."""
+
+    def __init__(
+        self, items: sp.csr_array, near: sp.csr_array, l2: float, dropout: float
+    ) -> None:
+        self.items, self.near, self.l2, self.dropout = items, near, l2, dropout
+        self.degrees = np.diff(items.indptr).astype(np.int64)
+        self.counts = np.diff(near.indptr)
+        self.buffers = local()
+
+    def blocks(self, block_entries: int) -> Iterator[NDArray[np.intp]]:
+        """Yield items in blocks whose systems, users and look-up tables have bounded size."""
+        of_predictors = self.degrees[self.near.indices]
+        entries = np.add.reduceat(np.append(of_predictors, 0), self.near.indptr[:-1])
+        entries[self.counts == 0] = 0
+        order = np.lexsort((entries, self.counts))  # systems of a block have similar sizes
+        start = total = 0
+        for place, item in enumerate(order):
+            size = max(self.counts[item] ** 2 + 8 * entries[item], self.items.shape[1])
+            if total + size > block_entries and place > start:
+                yield order[start:place]
+                start, total = place, 0
+            total += size
+        if start < len(order):
+            yield order[start:]
+
+    def solve(self, chosen: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
+        """Return the weights of the predictors of some items, and their places in `near`."""
+        counts = self.counts[chosen]
+        places = _ranges(self.near.indptr[chosen], counts)
+        predictors, width = self.near.indices[places], int(counts.max())
+        system = np.repeat(np.arange(len(chosen)), counts)
+        column = places - np.repeat(self.near.indptr[chosen], counts)  # within the system
+        # Padding has 1 on the diagonal and 0 on the right: its weights are 0.
+        left = np.zeros((len(chosen), width, width), dtype=np.float32)
+        left[:, np.arange(width), np.arange(width)] = 1
+        right = np.zeros((len(chosen), width, 1), dtype=np.float32)
+        together = self._shared_users(predictors, system, len(chosen))
+        of_row = row_numbers(together)
+        left[system[of_row], column[of_row], column[together.indices]] = together.data
+        penalty = self.l2 + self.dropout * self.degrees[predictors]
+        left[system, column, column] = self.degrees[predictors] + penalty
+        right[system, column, 0] = self.near.data[places]
+        factor = torch.linalg.cholesky(torch.from_numpy(left))
+        weights = torch.cholesky_solve(torch.from_numpy(right), factor)
+        return places, weights.numpy()[system, column, 0]
+
+    def _shared_users(
+        self, predictors: NDArray[np.int32], system: NDArray[np.intp], num_systems: int
+    ) -> sp.csr_array:
+        """Return how many users two predictors of the same system share, [p, p]."""
+        degrees = self.degrees[predictors]
+        users = self.items.indices[_ranges(self.items.indptr[predictors], degrees)]
+        # A column per user and system. The last entry of a user in a system names the column.
+        keys = np.repeat(system, degrees) * self.items.shape[1] + users
+        names, numbers = self._table(num_systems), np.arange(len(keys), dtype=np.int32)
+        names[keys] = numbers
+        starts = np.concatenate([[0], np.cumsum(degrees)]).astype(np.int32)
+        ones, shape = np.ones(len(keys), dtype=np.float32), (len(predictors), len(keys))
+        x = sp.csr_array((ones, names[keys], starts), shape=shape)
+        return sp.csr_array(x @ x.T.tocsr())
+
+    def _table(self, num_systems: int) -> NDArray[np.int32]:
+        """Return an uninitialized table with a place for every user of every system."""
+        size = num_systems * self.items.shape[1]
+        if len(getattr(self.buffers, "table", ())) < size:
+            self.buffers.table = np.empty(size, dtype=np.int32)
+        table: NDArray[np.int32] = self.buffers.table
+        return table
+
+
+def _ranges(starts: NDArray[np.integer], counts: NDArray[np.integer]) -> NDArray[np.intp]:
+    """Return the numbers start, start + 1, … of each range, one range after the other."""
+    offsets = np.cumsum(counts) - counts
+    return np.arange(counts.sum()) + np.repeat(starts - offsets, counts)
+
+
+@contextmanager
+def _one_thread_each() -> Iterator[ThreadPoolExecutor]:
+    """Yield a pool of threads, one for each core; linear algebra inside has one thread."""
+    cores = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with ThreadPoolExecutor(cores) as threads:
+            yield threads
+    finally:
+        torch.set_num_threads(cores)
