@@ -23,7 +23,7 @@ from mgformer.graph.bipartite import Graph
 from mgformer.models.insides import Inside
 from mgformer.models.space import Choice, Space, space_of
 from mgformer.ranking.score import Kind
-from mgformer.ranking.scorers import DotScorer, Scorer
+from mgformer.ranking.scorers import DotScorer, HistoryScorer, Scorer
 
 EmbeddingDim = Annotated[PositiveInt, Choice((32, 64, 128))]
 """The type of the option `dim`: tuning tries the same sizes for all models."""
@@ -96,6 +96,13 @@ class TrainableModel(nn.Module, Model):
     @abstractmethod
     def scorer(self) -> DotScorer:
         """Return the recommender in its current state of training."""
+
+    def guide(self) -> HistoryScorer | None:
+        """Return a closed-form scorer whose scores are added to those of the model, if any.
+
+        Its weight is chosen on validation.
+        """
+        return None
 
     def tables(self) -> list[nn.Parameter]:
         """Return the parameters that are looked up by node: a batch uses only a few rows."""

@@ -1,6 +1,7 @@
 """Exact scores of pairs, and the ranking of one user.
 
-An exact score does not depend on which other users or items are ranked with it. A service often
+An exact score does not depend on which other users or items are ranked with it. It is the product of
+two vectors, plus what a history adds to it, if the scorer is a sum. A service often
 ranks one user at a time, which is little more than a matrix-vector product. It is done in numpy,
 because the fixed cost of twenty tensor operations would exceed the product. The lists are the same
 as those of `topk.py`, to the bit.
@@ -8,8 +9,11 @@ as those of `topk.py`, to the bit.
 Shapes: n candidates or items, D channels, I items.
 """
 
+from typing import TypeVar
+
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from mgformer.ranking.scorers import DotScorer
 
@@ -17,10 +21,12 @@ SLACK = 4  # candidates beyond k; more makes full sorts rarer but every row more
 DEPTH = 8  # columns of a block; 8 and 12 measured alike, 6 and 16 slower
 LEVELS = 2  # levels of block maxima; a third is not faster
 CHUNK = 1 << 14  # items scored at a time by a full sort
+HALF_EPS = float(np.finfo(np.float32).eps) / 2
 PAIR_BYTES = 12  # per pair and channel: the float32 of the item and the float64 product
 
 Floats = NDArray[np.float32]
 Numbers = NDArray[np.int64]
+Sizes = TypeVar("Sizes", float, Tensor)
 
 
 def exact_scores(vectors: Floats, rows: Floats) -> Floats:
@@ -55,27 +61,43 @@ def scores_at(vectors: Floats, items: Floats, places: Numbers, memory: int) -> F
 def rounding(scorer: DotScorer) -> float:
     """Return the largest rounding error of a float32 product with a user vector of length 1."""
     # |fl(u·v) - u·v| <= gamma_D |u||v|; two more roundings cover the comparison in float32.
-    return (scorer.items.shape[1] + 2) * float(np.finfo(np.float32).eps) / 2 * scorer.largest_norm
+    return (scorer.items.shape[1] + 2) * HALF_EPS * scorer.largest_norm
+
+
+def of_addition(scorer: DotScorer, length: Sizes, largest: Sizes) -> Sizes:
+    """Return the rounding errors that an added term of at most `largest` brings along."""
+    # The sum is rounded twice: once in the rough score and once in the exact one.
+    return 2 * HALF_EPS * (scorer.largest_norm * length + largest)
 
 
 def rank_all(
-    vector: Floats, items: Floats, masked: NDArray[np.integer], k: int
+    vector: Floats, items: Floats, masked: NDArray[np.integer], k: int, added: Floats | None = None
 ) -> tuple[Numbers, Floats]:
-    """Return the k best items and their scores by a full sort, ties by number."""
+    """Return the k best items and their scores by a full sort, ties by number.
+
+    `added` [n] is added to the product of the vectors.
+    """
     scores = np.concatenate(
         [exact_scores(vector, items[at : at + CHUNK]) for at in range(0, len(items), CHUNK)]
     )
+    if added is not None:
+        scores += added
     scores[masked] = -np.inf
     order = np.argsort(-scores, kind="stable")[:k]
     return order, scores[order]
 
 
 def rank_one(
-    scorer: DotScorer, user: int, masked: NDArray[np.integer], k: int, memory: int
+    scorer: DotScorer,
+    user: int,
+    masked: NDArray[np.integer],
+    k: int,
+    memory: int,
+    added: Floats | None = None,
 ) -> tuple[Numbers, Floats]:
     """Return the k best items of a user and their scores; -inf where fewer items are left.
 
-    The arrays of candidates take at most `memory` bytes.
+    The arrays of candidates take at most `memory` bytes. `added` [I] is added to the products.
     """
     vector, items = scorer.users[user].float().numpy(), scorer.items.float().numpy()
     num_items = len(items)
@@ -84,18 +106,24 @@ def rank_one(
     padded[num_items:] = -np.inf
     rough = padded[:num_items]
     np.dot(vector, scorer.by_channel, out=rough)
+    if added is not None:
+        rough += added
     rough[masked] = -np.inf
     n = min(k + SLACK, num_items)
     best = np.sort(_best_columns(padded, n, LEVELS))
     values = padded[best]
     best = np.minimum(best, num_items - 1)  # padding is found if all else is masked
     scores = scores_at(vector[None], items, best[None], memory)[0]
+    length = float(np.linalg.norm(vector))
+    margin = rounding(scorer) * length
+    if added is not None:
+        scores += added[best]
+        margin += of_addition(scorer, length, float(np.abs(added).max()))
     exact = np.where(np.isneginf(values), values, scores)
     order = np.argsort(-exact, kind="stable")[:k]
     last = exact[order[-1]]
-    margin = rounding(scorer) * float(np.linalg.norm(vector))
     if n < num_items and values.min() + margin >= last > -np.inf:
-        return rank_all(vector, items, masked, k)
+        return rank_all(vector, items, masked, k, added)
     return best[order], exact[order]
 
 

@@ -6,11 +6,15 @@ cosine(u, i) · deg(i)^γ, and `prior`, cosine(u, i) + γ log deg(i), have one w
 on validation. Both remain products of two matrices: a factor scales the item vectors, and a summand
 becomes one more channel in which every user has a 1.
 
+A guide may add δ times its own score: that of a history and an item-item matrix. What it knows about
+pairs of items does not fit into the vectors. δ is chosen on validation, together with γ.
+
 Shapes: U users, I items, D channels.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Literal, NamedTuple
 
 import torch
@@ -18,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor
 from torch.nn import functional
 
-from mgformer.ranking.scorers import DotScorer, Scorer
+from mgformer.ranking.scorers import DotScorer, HistoryScorer, Scorer, SumScorer
 
 Kind = Literal["dot", "cosine", "degree", "prior"]
 
@@ -30,14 +34,17 @@ class Chosen(NamedTuple):
     kind: Kind | None = None
     """How embeddings are compared; None if the model has none."""
     gamma: float | None = None
+    delta: float | None = None
+    """Weight of the guide; None without a guide."""
 
 
 class Scored(NamedTuple):
-    """A scorer with its kind of score and γ; both None if it has no embeddings."""
+    """A scorer with its kind of score, γ and δ; all None if it has no embeddings."""
 
     scorer: Scorer
     kind: Kind | None = None
     gamma: float | None = None
+    delta: float | None = None
 
 
 class Grid(NamedTuple):
@@ -54,8 +61,14 @@ class Grid(NamedTuple):
 GRIDS = {"degree": Grid(0.25, 0.05, 1.5), "prior": Grid(0.1, 0.02, 0.5)}
 
 
+DELTAS = (0.0, *(2.0**n for n in range(-3, 10)))
+"""The values of δ to try."""
+DELTA = 2.0
+"""δ without validation, and where the search for it starts."""
+
+
 class ScoreConfig(BaseModel):
-    """How embeddings are compared."""
+    """How embeddings are compared, and what a guide adds."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
@@ -64,6 +77,10 @@ class ScoreConfig(BaseModel):
     deg(i); auto: the model's own kind, or the best on validation if the model has several."""
     gamma: float | None = Field(None, ge=-2, le=2)
     """Weight of popularity. It is chosen on validation if not given."""
+    guide: Literal["auto", "none", "ridge", "gfcf"] = "auto"
+    """A closed-form model whose scores are added. auto: the guide of the model, if it has one."""
+    delta: float | None = Field(None, ge=0)
+    """Weight of the guide. It is chosen on validation if not given."""
 
     @model_validator(mode="after")
     def _gamma_has_a_use(self) -> "ScoreConfig":
@@ -89,29 +106,48 @@ def rescored(scorer: DotScorer, kind: Kind, gamma: float, item_degrees: Tensor) 
     return replace(scorer, users=users, items=items, unit=True, constant=int(kind == "prior"))
 
 
+def guided(scorer: DotScorer, guide: HistoryScorer | None, delta: float) -> Scorer:
+    """Return the scorer whose scores are those of `scorer` plus δ times those of the guide."""
+    return SumScorer(scorer, guide.times(delta)) if guide is not None and delta else scorer
+
+
 def with_score(
-    scorer: Scorer, kind: Kind | None, gamma: float | None, item_degrees: Tensor
+    scorer: Scorer,
+    kind: Kind | None,
+    gamma: float | None,
+    item_degrees: Tensor,
+    guide: HistoryScorer | None = None,
+    delta: float | None = None,
 ) -> Scored:
-    """Return the scorer with a given kind of score; γ is the start of its grid, if not given."""
+    """Return the scorer with a given kind of score; weights have their defaults, if not given."""
     if not isinstance(scorer, DotScorer) or kind is None:
         return Scored(scorer)
     if kind in GRIDS and gamma is None:
         gamma = GRIDS[kind].start
     best = rescored(scorer, kind, gamma or 0.0, item_degrees)
-    return Scored(best, kind, gamma if kind in GRIDS else None)
+    gamma = gamma if kind in GRIDS else None
+    if guide is None:
+        return Scored(best, kind, gamma)
+    delta = DELTA if delta is None else delta
+    return Scored(guided(best, guide, delta), kind, gamma, delta)
 
 
 def best_gamma(measure: Callable[[float], float], grid: Grid) -> float:
     """Climb from the start of the grid to the nearest maximum."""
-    known: dict[int, float] = {}
+    values = [round(step * grid.step, 4) for step in range(round(grid.stop / grid.step) + 1)]
+    return climb(measure, values, values[round(grid.start / grid.step)])
 
-    def value(step: int) -> float:
-        if step not in known:
-            known[step] = measure(round(step * grid.step, 4))
-        return known[step]
 
-    step, last = round(grid.start / grid.step), round(grid.stop / grid.step)
+def climb(measure: Callable[[float], float], values: Sequence[float], start: float) -> float:
+    """Return the nearest maximum of a measure over ascending values, from the one nearest `start`.
+
+    No value is measured twice.
+    """
+    measure = cache(measure)
+    place = min(range(len(values)), key=lambda n: abs(values[n] - start))
     for direction in (1, -1):
-        while 0 <= step + direction <= last and value(step + direction) > value(step):
-            step += direction
-    return round(step * grid.step, 4)
+        while 0 <= place + direction < len(values):
+            if not measure(values[place + direction]) > measure(values[place]):
+                break
+            place += direction
+    return values[place]

@@ -1,7 +1,7 @@
 """Scorers: the form in which a trained model ranks, is evaluated, saved and served.
 
-Two kinds serve all models. `DotScorer` multiplies two matrices. `HistoryScorer` multiplies the
-history of a user by an item-item matrix.
+Two kinds and their sum serve all models. `DotScorer` multiplies two matrices. `HistoryScorer`
+multiplies the history of a user by an item-item matrix. `SumScorer` adds one of each.
 
 Shapes: U users, I items, D channels, F factors, B users of a batch.
 """
@@ -9,11 +9,11 @@ Shapes: U users, I items, D channels, F factors, B users of a batch.
 import copy
 from abc import ABC, abstractmethod
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from itertools import pairwise
 from operator import matmul
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -243,9 +243,66 @@ class HistoryScorer(Scorer):
             total += self.left.numpy()[history].astype(np.float64) @ self.right.numpy()[items].T
         return total
 
+    def times(self, factor: float) -> "HistoryScorer":
+        """Return the scorer whose scores are these times a positive factor."""
+
+        def scaled(part: Any, by: float) -> Any:
+            return None if part is None else part * np.float32(by)
+
+        return replace(
+            self,
+            weights=scaled(self.weights, factor),
+            through=scaled(self.through, factor**0.5),
+            right=scaled(self.right, factor),
+        )
+
     def similarities(self, item: int) -> Tensor:
         alone = sp.csr_array(([1.0], [item], [0, 1]), shape=(1, self.num_items), dtype=np.float32)
         return self.fold_in(alone).scores(torch.zeros(1, dtype=torch.long))[0]
+
+
+@dataclass(frozen=True, eq=False)
+class SumScorer(Scorer):
+    """score(u, i) = vectors(u, i) + history(u, i): a model with vectors, and a guide."""
+
+    kind: ClassVar[str] = "sum"
+    vectors: DotScorer
+    history: HistoryScorer
+
+    @property
+    def num_users(self) -> int:
+        return self.vectors.num_users
+
+    @property
+    def num_items(self) -> int:
+        return self.vectors.num_items
+
+    def scores(self, users: Tensor) -> Tensor:
+        return self.vectors.scores(users) + self.history.scores(users)
+
+    def fold_in(self, histories: sp.csr_array) -> "SumScorer":
+        return SumScorer(self.vectors.fold_in(histories), self.history.fold_in(histories))
+
+    def contributions(
+        self, history: NDArray[np.integer], items: NDArray[np.integer]
+    ) -> NDArray[np.float64]:
+        parts = (part.contributions(history, items) for part in (self.vectors, self.history))
+        return np.add(*parts)
+
+    def similarities(self, item: int) -> Tensor:
+        return self.vectors.similarities(item) + self.history.similarities(item)
+
+
+def vectors_of(scorer: Scorer) -> DotScorer | None:
+    """Return the part of a scorer that multiplies vectors, or None."""
+    if isinstance(scorer, SumScorer):
+        return scorer.vectors
+    return scorer if isinstance(scorer, DotScorer) else None
+
+
+def with_vectors(scorer: Scorer, vectors: DotScorer) -> Scorer:
+    """Return a scorer with other vectors; a history part stays as it is."""
+    return SumScorer(vectors, scorer.history) if isinstance(scorer, SumScorer) else vectors
 
 
 def cosines(rows: Tensor, one: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""Choosing on validation: how good a scorer is, and which kind of score and γ serve it best.
+"""Choosing on validation: how good a scorer is, and which kind of score, γ and δ serve it best.
 
 The training loop calls a `Validator` after an epoch, and a run calls it once more in the end. An
 epoch is judged by a sample of the validation users, the final choice by all of them.
@@ -6,8 +6,8 @@ epoch is judged by a sample of the validation users, the final choice by all of 
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache, partial
-from typing import Any
+from functools import cache
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -17,10 +17,31 @@ from mgformer.data.splits import Split
 from mgformer.progress import quietly
 from mgformer.ranking.evaluation import EvaluationConfig, evaluate_part
 from mgformer.ranking.metrics import SELECTION_K, SELECTION_METRIC, SELECTION_METRICS
-from mgformer.ranking.score import GRIDS, Kind, ScoreConfig, Scored, best_gamma, rescored
-from mgformer.ranking.scorers import DotScorer, Scorer
+from mgformer.ranking.score import (
+    DELTA,
+    DELTAS,
+    GRIDS,
+    Kind,
+    ScoreConfig,
+    Scored,
+    best_gamma,
+    climb,
+    guided,
+    rescored,
+)
+from mgformer.ranking.scorers import DotScorer, HistoryScorer, Scorer
 
 Figures = dict[str, float]
+
+
+class Weights(NamedTuple):
+    """What a score is made of."""
+
+    kind: Kind
+    gamma: float = 0.0
+    """Weight of popularity; without effect on kinds that have none."""
+    delta: float = 0.0
+    """Weight of the guide."""
 
 
 class Validator:
@@ -40,11 +61,17 @@ class Validator:
         Args:
             split: Train and validation; test is never looked at.
             kinds: How embeddings may be compared; empty if the model has none.
-            score: γ, if it is given.
+            score: γ and δ, if they are given.
             num_users: Size of the sample of users that judges epochs; 0 means all.
             memory_mb: Bound on the working memory of ranking.
         """
-        self.split, self.kinds, self.gamma = split, tuple(kinds), score.gamma
+        self.split, self.kinds, self.gamma, self.delta = (
+            split,
+            tuple(kinds),
+            score.gamma,
+            score.delta,
+        )
+        self.guide: HistoryScorer | None = None
         self.sample = replace(split, valid=sample_users(split.valid, num_users))
         self.options = EvaluationConfig(ks=(SELECTION_K,), memory_mb=memory_mb)
         self.degrees = torch.from_numpy(
@@ -52,10 +79,10 @@ class Validator:
         )
 
     def validate(self, scorer: Scorer, before: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Return figures of a scorer after an epoch, with the kind of score and γ behind them.
+        """Return figures of a scorer after an epoch, with the score behind them.
 
-        A search for γ costs several validations. It starts from the γ of the validation before, and
-        it is made in the 1st, 2nd, 4th, 8th, … validation only.
+        A search for γ and δ costs several validations. It starts from those of the validation
+        before, and it is made in the 1st, 2nd, 4th, 8th, … validation only.
 
         Args:
             scorer: The model as it is.
@@ -64,23 +91,34 @@ class Validator:
         last = before[-1] if before else None
         with quietly():
             if not isinstance(scorer, DotScorer) or not self.kinds:
-                return {**self.measure(scorer, self.sample), "score": None, "gamma": None}
+                return {**self.measure(scorer, self.sample), **self._named(Scored(scorer))}
             search = _Search(self, scorer, self.sample)
-            kinds = (last["score"],) if last and last["score"] else self.kinds
-            start = last["gamma"] if last else None
-            searched = _is_power_of_two(len(before) + 1)
-            kind, gamma = search.best(kinds, start, searched=searched, fine=False)
-            figures = search.figures(kind, gamma)
-        return {**figures, "score": kind, "gamma": gamma if kind in GRIDS else None}
+            starts = [self._start(kind) for kind in self.kinds]
+            if last and last["score"]:
+                known = [last["score"], last["gamma"] or 0.0, last.get("delta") or 0.0]
+                starts = [Weights(*known)]
+            best = search.best(starts, searched=_is_power_of_two(len(before) + 1), fine=False)
+            return {**search.figures(best), **self._named(search.scored(best))}
 
     def choose(self, scorer: Scorer) -> Scored:
-        """Return the scorer with the kind of score and γ that are best by all validation users."""
+        """Return the scorer with the score that is best by all validation users."""
         if not isinstance(scorer, DotScorer) or not self.kinds:
             return Scored(scorer)
         search = _Search(self, scorer, self.split)
-        kind, gamma = search.best(self.kinds, None, searched=True, fine=True)
-        best = rescored(scorer, kind, gamma, self.degrees)
-        return Scored(best, kind, gamma if kind in GRIDS else None)
+        starts = [self._start(kind) for kind in self.kinds]
+        return search.scored(search.best(starts, searched=True, fine=True))
+
+    def _start(self, kind: Kind) -> Weights:
+        """Return where the search for the weights of a kind of score starts."""
+        gamma = GRIDS[kind].start if self.gamma is None and kind in GRIDS else self.gamma
+        delta = DELTA if self.delta is None else self.delta
+        return Weights(kind, gamma or 0.0, delta if self.guide else 0.0)
+
+    @staticmethod
+    def _named(scored: Scored) -> dict[str, Any]:
+        """Return the score as the log of an epoch has it."""
+        named = {"score": scored.kind, "gamma": scored.gamma}
+        return named if scored.delta is None else {**named, "delta": scored.delta}
 
     def measure(self, scorer: Scorer, split: Split | None = None) -> Figures:
         """Return Recall@20 and NDCG@20 on validation; of all users, unless a sample is given."""
@@ -90,45 +128,71 @@ class Validator:
 
 
 class _Search:
-    """The search for the best score of one scorer; no pair of kind and γ is measured twice."""
+    """The search for the best score of one scorer; no score is measured twice."""
 
     def __init__(self, validator: Validator, scorer: DotScorer, split: Split) -> None:
         self.validator, self.scorer, self.split = validator, scorer, split
         self.figures = cache(self._figures)
 
-    def _figures(self, kind: Kind, gamma: float) -> Figures:
-        scorer = rescored(self.scorer, kind, gamma, self.validator.degrees)
-        return self.validator.measure(scorer, self.split)
+    def scored(self, weights: Weights) -> Scored:
+        """Return the scorer with a score of these weights."""
+        kind, gamma, delta = weights
+        vectors = rescored(self.scorer, kind, gamma, self.validator.degrees)
+        guide = self.validator.guide
+        return Scored(
+            guided(vectors, guide, delta),
+            kind,
+            gamma if kind in GRIDS else None,
+            delta if guide else None,
+        )
 
-    def value(self, kind: Kind, gamma: float) -> float:
-        return self.figures(kind, gamma)[SELECTION_METRIC]
+    def _figures(self, weights: Weights) -> Figures:
+        return self.validator.measure(self.scored(weights).scorer, self.split)
 
-    def best(
-        self, kinds: Sequence[Kind], start: float | None, *, searched: bool, fine: bool
-    ) -> tuple[Kind, float]:
-        """Return the best kind and γ.
+    def value(self, weights: Weights) -> float:
+        return self.figures(weights)[SELECTION_METRIC]
+
+    def best(self, starts: Sequence[Weights], *, searched: bool, fine: bool) -> Weights:
+        """Return the best score.
 
         Args:
-            kinds: Kinds to choose from.
-            start: Where the search for γ starts; the grid's own start, if not given.
-            searched: Whether γ is searched for, or stays where the search would start.
-            fine: Whether a second search follows, with half the step.
+            starts: Scores of the kinds to choose from.
+            searched: Whether weights are searched for, or stay where the search would start.
+            fine: Whether a second search follows, with half the steps.
         """
-        options = [(kind, self._gamma(kind, start, searched, fine)) for kind in kinds]
-        return options[0] if len(options) == 1 else max(options, key=lambda o: self.value(*o))
+        found = [self._climb(start, fine) for start in starts] if searched else [*starts]
+        return found[0] if len(found) == 1 else max(found, key=self.value)
 
-    def _gamma(self, kind: Kind, start: float | None, searched: bool, fine: bool) -> float:
-        given = self.validator.gamma
-        if kind not in GRIDS or given is not None:
-            return given or 0.0
-        grid = GRIDS[kind] if start is None else GRIDS[kind]._replace(start=start)
-        if not searched:
-            return grid.start
-        gamma = best_gamma(partial(self.value, kind), grid)
+    def _climb(self, weights: Weights, fine: bool) -> Weights:
+        """Change γ and δ in turn, until neither gets better."""
+        before = None
+        while weights != before:
+            before = weights
+            weights = self._with_delta(self._with_gamma(weights, 1), DELTAS)
         if fine:
-            grid = grid._replace(start=gamma, step=grid.step / 2)
-            gamma = best_gamma(partial(self.value, kind), grid)
-        return gamma
+            between = (0.5**0.5 * delta for delta in DELTAS)
+            weights = self._with_delta(weights, sorted({*DELTAS, *between}))
+            weights = self._with_gamma(weights, 2)
+        return weights
+
+    def _with_gamma(self, weights: Weights, parts: int) -> Weights:
+        """Climb along γ; `parts` divides the steps of the grid."""
+        if weights.kind not in GRIDS or self.validator.gamma is not None:
+            return weights
+        grid = GRIDS[weights.kind]
+        grid = grid._replace(start=weights.gamma, step=grid.step / parts)
+        return weights._replace(
+            gamma=best_gamma(lambda gamma: self.value(weights._replace(gamma=gamma)), grid)
+        )
+
+    def _with_delta(self, weights: Weights, deltas: Sequence[float]) -> Weights:
+        if self.validator.guide is None or self.validator.delta is not None:
+            return weights
+        return weights._replace(
+            delta=climb(
+                lambda delta: self.value(weights._replace(delta=delta)), deltas, weights.delta
+            )
+        )
 
 
 def sample_users(pairs: Interactions, num_users: int) -> Interactions:

@@ -25,12 +25,13 @@ from mgformer.ranking.exact import (
     DEPTH,
     LEVELS,
     SLACK,
+    of_addition,
     rank_all,
     rank_one,
     rounding,
     scores_at,
 )
-from mgformer.ranking.scorers import DotScorer, Scorer
+from mgformer.ranking.scorers import DotScorer, HistoryScorer, Scorer, SumScorer, vectors_of
 
 MAX_USERS = 512  # users of a tile: enough to keep the matrix product at full speed
 FEW_USERS = 4  # up to so many users are ranked one by one: a tile would not be faster
@@ -108,25 +109,31 @@ Part = tuple[int, Tensor, Tensor]  # position of the first user of the part, ite
 
 
 def _parts(scorer: Scorer, task: _Task) -> Iterator[Part]:
-    if not isinstance(scorer, DotScorer):
+    vectors = vectors_of(scorer)
+    if vectors is None:
         return _rank(scorer, task)
+    history = scorer.history if isinstance(scorer, SumScorer) else None
     if task.choice is None and len(task.users) <= FEW_USERS:
-        return _rank_one_by_one(scorer, task)
-    return _rank_dot(scorer, task)
+        return _rank_one_by_one(vectors, history, task)
+    return _rank_dot(vectors, history, task)
 
 
-def _rank_one_by_one(scorer: DotScorer, task: _Task) -> Iterator[Part]:
-    seen, own = task.seen, np.zeros(0, dtype=np.int32)
+def _rank_one_by_one(
+    scorer: DotScorer, history: HistoryScorer | None, task: _Task
+) -> Iterator[Part]:
+    seen, own, added = task.seen, np.zeros(0, dtype=np.int32), None
     for place, user in enumerate(task.users.tolist()):
         if seen is not None:
             own = seen.indices[seen.indptr[user] : seen.indptr[user + 1]]
         masked = np.concatenate([own, task.banned]) if len(task.banned) else own
-        best, exact = rank_one(scorer, user, masked, task.k, task.memory // 4)
+        if history is not None:
+            added = history.scores(torch.tensor([user]))[0].numpy()
+        best, exact = rank_one(scorer, user, masked, task.k, task.memory // 4, added)
         yield place, torch.from_numpy(best)[None], torch.from_numpy(exact)[None]
 
 
-def _rank_dot(scorer: DotScorer, task: _Task) -> Iterator[Part]:
-    """Rank by products of tiles, and order the best pair by pair."""
+def _rank_dot(scorer: DotScorer, history: HistoryScorer | None, task: _Task) -> Iterator[Part]:
+    """Rank by products of tiles, plus what histories add, and order the best pair by pair."""
     users, k, seen, choice, banned, memory = task
     items = scorer.items if choice is None else scorer.items[torch.from_numpy(choice)]
     items = items.float().contiguous()
@@ -136,12 +143,18 @@ def _rank_dot(scorer: DotScorer, task: _Task) -> Iterator[Part]:
     # The scores of a tile take half of the memory, its candidates a quarter, and the rows by which
     # candidates are scored again another quarter. A single user may exceed it with a long list.
     of_a_user = max(8 * min(num_items, 16_384), 4 * CANDIDATE_BYTES * n)
+    if history is not None:
+        of_a_user = max(of_a_user, 16 * scorer.num_items)  # histories add to whole rows
     rows = max(1, min(MAX_USERS, len(users), memory // of_a_user))
     columns = min(num_items, max(n, memory // (8 * rows)))
     tile = _Tile(rows, columns)
     for start in range(0, len(users), rows):
         batch = users[start : start + rows]
         vectors = scorer.users[torch.from_numpy(batch)].float()
+        added = None
+        if history is not None:
+            added = history.scores(torch.from_numpy(batch))
+            added = added if choice is None else added[:, torch.from_numpy(choice)]
         masked = _pairs(seen, batch, choice)
         found: tuple[Tensor, Tensor] | None = None
         for left in range(0, num_items, columns):
@@ -152,6 +165,8 @@ def _rank_dot(scorer: DotScorer, task: _Task) -> Iterator[Part]:
             else:
                 turned = by_channel[:, left : left + len(part)]
                 np.matmul(vectors.numpy(), turned, out=scores.numpy())
+            if added is not None:
+                scores += added[:, left : left + len(part)]
             _mask(scores, masked, left)
             scores[:, _within(banned, left, len(part))] = NOTHING
             best, values = tile.best(len(batch), len(part), n)
@@ -161,12 +176,17 @@ def _rank_dot(scorer: DotScorer, task: _Task) -> Iterator[Part]:
         exact = torch.from_numpy(
             scores_at(vectors.numpy(), items.numpy(), best.numpy(), memory // 4)
         )
+        lengths = vectors.norm(dim=1)
+        margin = rounding(scorer) * lengths
+        if added is not None:
+            exact += added.gather(1, best)
+            margin += of_addition(scorer, lengths, added.abs().amax(1))
         exact = torch.where(values.isneginf(), values, exact)
-        margin = rounding(scorer) * vectors.norm(dim=1)
         best, exact, unsure = _settle(best, values, exact, k, margin, num_items)
         for row in unsure.tolist():
             own = np.concatenate([masked[1][masked[0] == row].numpy(), banned])
-            full = rank_all(vectors[row].numpy(), items.numpy(), own, k)
+            extra = None if added is None else added[row].numpy()
+            full = rank_all(vectors[row].numpy(), items.numpy(), own, k, extra)
             best[row], exact[row] = map(torch.from_numpy, full)
         yield start, best, exact
 

@@ -12,7 +12,7 @@ from mgformer.data.dataset import open_dataset, read_dataset
 from mgformer.data.ids import ExternalId
 from mgformer.errors import ConfigError, DataError, MgformerError
 from mgformer.models import DEFAULT_MODEL, register
-from mgformer.ranking.scorers import DotScorer, cosines
+from mgformer.ranking.scorers import cosines, vectors_of
 from mgformer.recommend import lists
 from mgformer.recommend.answer import Answer
 from mgformer.recommend.query import ListOptions, Query, SomeIds
@@ -144,8 +144,8 @@ class Recommender:
     def similar_users(self, user: ExternalId, k: int = 20) -> pl.DataFrame:
         """Return the users most similar to a user: user, score (a cosine above zero)."""
         (number,) = lists.numbers_of("user", self.bundle.users, user)
-        scorer = self.bundle.complete_scorer
-        if isinstance(scorer, DotScorer):
+        scorer = vectors_of(self.bundle.complete_scorer)
+        if scorer is not None:
             scores = cosines(scorer.users[:, : scorer.num_varying], int(number)).numpy()
         else:
             matrix = self.bundle.known
@@ -156,9 +156,12 @@ class Recommender:
         return pl.DataFrame({"user": self.bundle.users.decode(users), "score": values})
 
     def embed_user(self, history: SomeIds) -> NDArray[np.float32]:
-        """Return the vector of a new user; its products with the item vectors are the scores."""
-        scorer = self.bundle.scorer
-        if not isinstance(scorer, DotScorer):
+        """Return the vector of a new user; its products with the item vectors are the scores.
+
+        What a guide adds to the scores is not part of the vectors.
+        """
+        scorer = vectors_of(self.bundle.scorer)
+        if scorer is None:
             raise ConfigError(
                 f"{self.bundle.record.model} has no vectors because it compares items with"
                 " items; train a model with embeddings, such as mgformer"
@@ -196,8 +199,8 @@ class Recommender:
         self, what: str, scores: NDArray[np.float32], number: int, k: int
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """Return the k highest scores above zero, except that of `number`: positions and values."""
-        scorer = self.bundle.scorer
-        if isinstance(scorer, DotScorer) and scorer.num_varying < 2:
+        scorer = vectors_of(self.bundle.scorer)
+        if scorer is not None and scorer.num_varying < 2:
             # By a single channel, everything would be equally similar.
             raise ConfigError(
                 f"{self.bundle.record.model} cannot find similar {what} because it has one"

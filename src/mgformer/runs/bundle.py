@@ -16,7 +16,7 @@ from torch import Tensor
 
 from mgformer.data.ids import Ids
 from mgformer.data.interactions import Interactions
-from mgformer.ranking.scorers import DotScorer, Scorer
+from mgformer.ranking.scorers import Scorer, vectors_of, with_vectors
 from mgformer.runs.record import Record
 
 
@@ -80,13 +80,13 @@ class Bundle:
 
         Training leaves their vectors at their random start.
         """
-        scorer = self.scorer
-        if not isinstance(scorer, DotScorer) or not len(self.cold_users):
-            return scorer
-        users = scorer.users.clone()
-        folded = scorer.fold_in(sp.csr_array(self.trained_items[self.cold_users]))
+        vectors = vectors_of(self.scorer)
+        if vectors is None or not len(self.cold_users):
+            return self.scorer
+        users = vectors.users.clone()
+        folded = vectors.fold_in(sp.csr_array(self.trained_items[self.cold_users]))
         users[torch.from_numpy(self.cold_users)] = folded.users.to(users.dtype)
-        return replace(scorer, users=users)
+        return with_vectors(self.scorer, replace(vectors, users=users))
 
     def name_of(self, item: int) -> str | None:
         """Return the name of an item; None if it has none."""

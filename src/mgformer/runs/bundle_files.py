@@ -26,14 +26,14 @@ from mgformer.data.interactions import Interactions
 from mgformer.errors import BundleError
 from mgformer.files import sha256_of, write_text
 from mgformer.progress import phase
-from mgformer.ranking.scorers import DotScorer, HistoryScorer, Scorer
+from mgformer.ranking.scorers import DotScorer, HistoryScorer, Scorer, SumScorer
 from mgformer.runs.bundle import Bundle
 from mgformer.runs.record import Record, read_record
 from mgformer.version import __version__
 
 FORMAT = 1
 MANIFEST = "bundle.json"
-SCORERS: dict[str, type[Scorer]] = {kind.kind: kind for kind in (DotScorer, HistoryScorer)}
+SCORERS: dict[str, type[Scorer]] = {kind.kind: kind for kind in (DotScorer, HistoryScorer, SumScorer)}
 PARTS = ("train", "valid", "test", "history")
 FILES = ("scorer", "pairs", "users", "items", "per_user", "weights")
 Stamp = frozenset[tuple[str, int, int, int]]
@@ -43,7 +43,7 @@ def save_bundle(bundle: Bundle, folder: Path) -> None:
     """Write a bundle; it replaces an existing one in one step."""
     check_folder(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    kind, tensors, settings = _pack_scorer(bundle.scorer)
+    described, tensors = _pack_scorer(bundle.scorer)
     pairs = {}
     for name in PARTS:
         part: Interactions | None = getattr(bundle, name)
@@ -68,7 +68,7 @@ def save_bundle(bundle: Bundle, folder: Path) -> None:
         manifest = {
             "format": FORMAT,
             "library": __version__,
-            "scorer": {"kind": kind, **settings},
+            "scorer": described,
             "files": files,
             "record": bundle.record.to_mapping(),
         }
@@ -162,13 +162,19 @@ def check_folder(folder: Path) -> None:
         raise BundleError(f"{nearest}: no permission to write; choose another --out")
 
 
-def _pack_scorer(scorer: Scorer) -> tuple[str, dict[str, Tensor], dict[str, float]]:
-    """Return the kind of a scorer, its tensors (several per sparse matrix) and its numbers."""
+def _pack_scorer(scorer: Scorer) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Return the kind of a scorer with its numbers, and its tensors (several per sparse matrix).
+
+    The tensors of a scorer inside another one are named `field/name`.
+    """
     tensors: dict[str, Tensor] = {}
-    settings: dict[str, float] = {}
+    settings: dict[str, Any] = {"kind": scorer.kind}
     for own in fields(scorer):  # type: ignore[arg-type]
         value = getattr(scorer, own.name)
-        if isinstance(value, Tensor):
+        if isinstance(value, Scorer):
+            settings[own.name], inner = _pack_scorer(value)
+            tensors |= {f"{own.name}/{name}": tensor for name, tensor in inner.items()}
+        elif isinstance(value, Tensor):
             tensors[own.name] = value.detach().contiguous()
         elif sp.issparse(value):
             for part in ("data", "indices", "indptr"):
@@ -176,7 +182,7 @@ def _pack_scorer(scorer: Scorer) -> tuple[str, dict[str, Tensor], dict[str, floa
             tensors[f"{own.name}.shape"] = torch.tensor(value.shape)
         elif value is not None:
             settings[own.name] = value
-    return scorer.kind, _unshared(tensors), settings
+    return settings, _unshared(tensors)
 
 
 def _unshared(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -196,7 +202,15 @@ def _unpack_scorer(description: dict[str, Any], tensors: dict[str, Tensor]) -> S
     if kind not in SCORERS:
         raise BundleError(f"unknown kind of scorer {kind!r}; upgrade mgformer")
     values: dict[str, Any] = settings
-    for name in {key.partition(".")[0] for key in tensors}:
+    inside = {key.partition("/")[0] for key in tensors if "/" in key}
+    for name in inside:
+        inner = {
+            key.partition("/")[2]: tensor
+            for key, tensor in tensors.items()
+            if key.startswith(f"{name}/")
+        }
+        values[name] = _unpack_scorer(values[name], inner)
+    for name in {key.partition(".")[0] for key in tensors if "/" not in key}:
         if name in tensors:
             values[name] = tensors[name]
             continue

@@ -8,11 +8,11 @@ from torch import Tensor
 
 from mgformer.data.interactions import Interactions
 from mgformer.graph.bipartite import Graph
-from mgformer.models import build_model
+from mgformer.models import build_model, model_class
 from mgformer.models.base import TrainableModel
 from mgformer.progress import phase, quietly
 from mgformer.ranking.score import Chosen, Scored, with_score
-from mgformer.ranking.scorers import Scorer
+from mgformer.ranking.scorers import HistoryScorer, Scorer
 from mgformer.ranking.selection import Validator
 from mgformer.runs.bundle import Bundle
 from mgformer.runs.config import RunConfig
@@ -55,10 +55,13 @@ def fit(
     with phase(f"preparing {config.model_name}", None):
         model = build_model(config.model_name, config.model, graph, rng)
         if not isinstance(model, TrainableModel):
-            scorer, kind, gamma = _scored(config, graph, model.scorer(), validator, chosen)
-            return Fitted(scorer, Chosen(0, kind, gamma), {})
+            scored = _scored(config, graph, model.scorer(), None, validator, chosen)
+            return Fitted(scored.scorer, Chosen(0, *scored[1:]), {})
+        guide = _guide(config, model, graph, rng)
     if before is not None:
         adopt(model, before, pairs.users, pairs.items)
+    if validator is not None:
+        validator.guide = guide
     done = loop.fit(
         model,
         pairs,
@@ -69,15 +72,30 @@ def fit(
         **(hooks or {}),
     )
     with quietly():
-        scorer, kind, gamma = _scored(config, graph, model.scorer(), validator, chosen)
+        scored = _scored(config, graph, model.scorer(), guide, validator, chosen)
     weights = {name: value.detach().clone() for name, value in model.state_dict().items()}
-    return Fitted(scorer, Chosen(done.best_epoch, kind, gamma), weights)
+    return Fitted(scored.scorer, Chosen(done.best_epoch, *scored[1:]), weights)
+
+
+def _guide(
+    config: RunConfig, model: TrainableModel, graph: Graph, rng: np.random.Generator
+) -> HistoryScorer | None:
+    """Return what adds to the scores of the model, or None."""
+    name = config.score.guide
+    if name == "auto":
+        return model.guide()
+    if name == "none":
+        return None
+    guide = build_model(name, model_class(name).Config(), graph, rng).scorer()
+    assert isinstance(guide, HistoryScorer)
+    return guide
 
 
 def _scored(
     config: RunConfig,
     graph: Graph,
     scorer: Scorer,
+    guide: HistoryScorer | None,
     validator: Validator | None,
     chosen: Chosen | None,
 ) -> Scored:
@@ -86,5 +104,6 @@ def _scored(
         return validator.choose(scorer)
     degrees = torch.from_numpy(graph.item_degrees)
     if chosen is not None:
-        return with_score(scorer, chosen.kind, chosen.gamma, degrees)
-    return with_score(scorer, next(iter(config.score_kinds), None), config.score.gamma, degrees)
+        return with_score(scorer, chosen.kind, chosen.gamma, degrees, guide, chosen.delta)
+    kind, score = next(iter(config.score_kinds), None), config.score
+    return with_score(scorer, kind, score.gamma, degrees, guide, score.delta)

@@ -56,6 +56,8 @@ class Record(BaseModel):
     """How embeddings are compared; None if the model has none."""
     gamma: float | None = None
     """The weight of popularity in the score."""
+    delta: float | None = None
+    """The weight of the guide in the score; None without a guide."""
     config: dict[str, Any]
     """The run as `build_config` takes it."""
     library: str = "unknown"
@@ -70,7 +72,7 @@ class Record(BaseModel):
     @property
     def chosen(self) -> Chosen:
         """What was chosen on validation."""
-        return Chosen(self.epochs, self.score, self.gamma)
+        return Chosen(self.epochs, self.score, self.gamma, self.delta)
 
     def figures(self, part: Part) -> Figures:
         """Return the figures of a part; empty if nothing was measured."""

@@ -131,6 +131,7 @@ def train(
         epochs=chosen.epochs,
         score=chosen.kind,
         gamma=chosen.gamma,
+        delta=chosen.delta,
         config=config.to_mapping(),
         library=__version__,
         commit=commit_of_code(),

@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeVar
 from starlette.exceptions import HTTPException
 
 from mgformer.errors import BundleError, MgformerError
-from mgformer.ranking.scorers import DotScorer
+from mgformer.ranking.scorers import vectors_of
 from mgformer.recommend.answer import Answer
 from mgformer.recommend.lists import answer_all
 from mgformer.recommend.query import Query
@@ -161,9 +161,10 @@ class Engine:
 
     async def _answer(self, queries: Sequence[Query]) -> Sequence[Answer | MgformerError]:
         bundle = self.bundle
+        vectors = vectors_of(bundle.scorer)
         if (
-            isinstance(bundle.scorer, DotScorer)
-            and bundle.scorer.items.numel() * len(queries) <= self.quick_products
+            vectors is not None
+            and vectors.items.numel() * len(queries) <= self.quick_products
             and not any(query.explain or query.candidates or query.exclude for query in queries)
         ):
             return answer_all(bundle, queries)

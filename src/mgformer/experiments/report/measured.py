@@ -41,7 +41,8 @@ def about(run: Run, bundle: Bundle | None) -> dict[str, str]:
             f" training pairs, {len(bundle.valid):,} for validation, {len(bundle.test):,} for test"
         )
     trained = sum(epoch["stage"] == "select" for epoch in run.log)
-    gamma = "" if record.gamma is None else f", γ = {record.gamma:g}"
+    weights = {"γ": record.gamma, "δ": record.delta}
+    given = "".join(f", {name} = {w:.3g}" for name, w in weights.items() if w is not None)
     return {
         "model": record.model,
         "dataset": record.dataset,
@@ -50,7 +51,7 @@ def about(run: Run, bundle: Bundle | None) -> dict[str, str]:
         "seed": str(record.seed),
         "size": size,
         "epochs": f"epoch {record.epochs} kept of {trained} trained" if trained else "",
-        "score": f"{SCORES[record.score]}{gamma}" if record.score else "",
+        "score": f"{SCORES[record.score]}{given}" if record.score else "",
         "seconds": ", ".join(f"{name} {value:,.1f}" for name, value in record.seconds.items()),
         "mgformer": record.library,
         "commit": record.commit or "",

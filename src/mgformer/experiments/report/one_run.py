@@ -25,7 +25,7 @@ from mgformer.models.base import TrainableModel
 from mgformer.models.insides import Inside, NodeRanking
 from mgformer.ranking.evaluation import EvaluationConfig
 from mgformer.ranking.metrics import SELECTION_METRIC
-from mgformer.ranking.scorers import DotScorer
+from mgformer.ranking.scorers import vectors_of
 from mgformer.runs.bundle import Bundle
 from mgformer.runs.config import to_toml
 from mgformer.runs.folder import Run
@@ -136,8 +136,8 @@ def _inside(bundle: Bundle, inside: Inside) -> Chart | Ranking:
 
 def item_map(bundle: Bundle) -> Chart | None:
     """Return the items in the plane in which their vectors differ most; None without vectors."""
-    scorer, degrees = bundle.scorer, bundle.item_degrees
-    if not isinstance(scorer, DotScorer):
+    scorer, degrees = vectors_of(bundle.scorer), bundle.item_degrees
+    if scorer is None:
         return None
     width = scorer.items.shape[1] - scorer.constant
     if min(width, len(bundle.items)) < 2:
