@@ -43,7 +43,7 @@ def test_blocks_do_not_matter(block_entries):
 
 
 def test_nearest_items_are_counts_of_shared_users():
-    r = distinct(60, 12)
+    r = distinct(200, 12)
     near = nearest_items(r, 5).toarray()
     counts = (r.T @ r).toarray()
     assert (near[near > 0] == counts[near > 0]).all()

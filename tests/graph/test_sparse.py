@@ -5,7 +5,13 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from mgformer.graph.sparse import SparseProduct, csr_matmul, top_of_product, top_per_row
+from mgformer.graph.sparse import (
+    SparseProduct,
+    csr_matmul,
+    product_blocks,
+    top_of_product,
+    top_per_row,
+)
 from tests.graph.oracles_graph import largest
 
 
@@ -47,6 +53,27 @@ def test_top_of_a_weighted_product(diagonal, block_entries, rng):
         block_entries=block_entries,
     )
     np.testing.assert_allclose(found.toarray(), expected, rtol=1e-6)
+
+
+def test_top_of_a_product_without_some_entries(rng):
+    left, right = (rng.integers(0, 3, shape).astype(np.float32) for shape in ((11, 6), (6, 17)))
+    seen = (rng.random((11, 17)) < 0.4).astype(np.float32)
+    expected = np.stack([largest(row, 4) for row in left @ right * (1 - seen)])
+    found = top_of_product(
+        *map(sp.csr_array, (left, right)), 4, diagonal=True, left_out=sp.csr_array(seen)
+    )
+    np.testing.assert_array_equal(found.toarray(), expected)
+
+
+@pytest.mark.parametrize("block_entries", [1, 7, 10**6])
+def test_blocks_cover_the_rows_and_are_bounded(block_entries, rng):
+    left, right = (
+        sp.csr_array((rng.random(shape) < 0.4).astype(np.float32)) for shape in ((23, 9), (9, 31))
+    )
+    blocks = product_blocks(left, right, block_entries)
+    assert np.concatenate([np.arange(23)[rows] for rows in blocks]).tolist() == [*range(23)]
+    costs = left @ np.diff(right.indptr)
+    assert all(costs[rows].sum() <= block_entries or rows.stop - rows.start == 1 for rows in blocks)
 
 
 @pytest.mark.parametrize(

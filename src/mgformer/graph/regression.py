@@ -22,7 +22,7 @@ import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 
-from mgformer.graph.sparse import BLOCK_ENTRIES, row_numbers, top_of_product
+from mgformer.graph.sparse import BLOCK_ENTRIES, ranges, row_numbers, top_of_product
 from mgformer.progress import phase
 
 
@@ -101,7 +101,7 @@ class _Systems:
     def solve(self, chosen: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
         """Return the weights of the predictors of some items, and their places in `near`."""
         counts = self.counts[chosen]
-        places = _ranges(self.near.indptr[chosen], counts)
+        places = ranges(self.near.indptr[chosen], counts)
         predictors, width = self.near.indices[places], int(counts.max())
         system = np.repeat(np.arange(len(chosen)), counts)
         column = places - np.repeat(self.near.indptr[chosen], counts)  # within the system
@@ -124,7 +124,7 @@ class _Systems:
     ) -> sp.csr_array:
         """Return how many users two predictors of the same system share, [p, p]."""
         degrees = self.degrees[predictors]
-        users = self.items.indices[_ranges(self.items.indptr[predictors], degrees)]
+        users = self.items.indices[ranges(self.items.indptr[predictors], degrees)]
         # A column per user and system. The last entry of a user in a system names the column.
         keys = np.repeat(system, degrees) * self.items.shape[1] + users
         names, numbers = self._table(num_systems), np.arange(len(keys), dtype=np.int32)
@@ -141,12 +141,6 @@ class _Systems:
             self.buffers.table = np.empty(size, dtype=np.int32)
         table: NDArray[np.int32] = self.buffers.table
         return table
-
-
-def _ranges(starts: NDArray[np.integer], counts: NDArray[np.integer]) -> NDArray[np.intp]:
-    """Return the numbers start, start + 1, … of each range, one range after the other."""
-    offsets = np.cumsum(counts) - counts
-    return np.arange(counts.sum()) + np.repeat(starts - offsets, counts)
 
 
 @contextmanager

@@ -4,6 +4,8 @@ Shapes: M rows, N columns, K columns of a dense factor, E stored entries.
 """
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -94,13 +96,16 @@ def block_slices(
 
 
 def product_blocks(
-    left: sp.csr_array, right: sp.csr_array, name: str, block_entries: int = BLOCK_ENTRIES
-) -> Iterator[tuple[slice, sp.csr_array]]:
-    """Yield left @ right in blocks of rows, and report progress as the phase `name`."""
-    with phase(name, left.shape[0]) as advance:
-        for rows in block_slices(left.shape[0], right.shape[1], block_entries):
-            yield rows, sp.csr_array(left[rows] @ right)
-            advance(rows.stop - rows.start)
+    left: sp.csr_array, right: sp.csr_array, block_entries: int = BLOCK_ENTRIES
+) -> list[slice]:
+    """Return blocks of rows such that left @ right has a bounded number of entries in each."""
+    of_rows = np.diff(right.indptr)[left.indices]
+    before = np.concatenate([[0], np.cumsum(of_rows, dtype=np.int64)])[left.indptr]  # [M + 1]
+    starts = [0]
+    while starts[-1] < left.shape[0]:
+        stop = int(np.searchsorted(before, before[starts[-1]] + block_entries, side="right")) - 1
+        starts.append(max(stop, starts[-1] + 1))  # a single row may be larger
+    return [slice(*bounds) for bounds in pairwise(starts)]
 
 
 def top_of_product(
@@ -110,21 +115,42 @@ def top_of_product(
     *,
     weigh: Weigh | None = None,
     diagonal: bool = False,
+    left_out: sp.csr_array | None = None,
+    name: str = "item neighbors",
     block_entries: int = BLOCK_ENTRIES,
 ) -> sp.csr_array:
-    """Return the k largest positive entries of each row of left @ right [M, M].
+    """Return the k largest positive entries of each row of left @ right [M, N].
 
-    `weigh` changes the entries of the product before the largest are chosen. Without `diagonal`,
-    entries on the diagonal count as zero.
+    Threads share the rows. The cost grows with the entries of the product, not with M × N.
+
+    Args:
+        left: [M, any].
+        right: [any, N].
+        k: Entries of a row to keep; of equal ones the first by column.
+        weigh: Changes the entries of the product before the largest are chosen.
+        diagonal: Whether entries on the diagonal are kept, or count as zero.
+        left_out: A matrix [M, N] of ones; entries of the product at these places count as zero.
+        name: The name of this work in progress reports.
+        block_entries: Entries of the product that a thread holds.
     """
-    kept = []
-    for rows, block in product_blocks(left, right, "item neighbors", block_entries):
-        of_entries = row_numbers(block) + rows.start
+
+    def top(rows: slice) -> sp.csr_array:
+        block = sp.csr_array(left[rows] @ right)
+        of_entries = row_numbers(block) + np.int32(rows.start)
         if weigh is not None:
             block.data[:] = weigh(block.data, of_entries, block.indices)
         if not diagonal:
             block.data[of_entries == block.indices] = 0
-        kept.append(top_per_row(block, k))
+        if left_out is not None:
+            block = sp.csr_array(block - block.multiply(left_out[rows]))
+        return top_per_row(block, k)
+
+    kept, blocks = [], product_blocks(left, right, block_entries)
+    with phase(name, left.shape[0]) as advance:
+        with ThreadPoolExecutor(torch.get_num_threads()) as threads:
+            for rows, block in zip(blocks, threads.map(top, blocks), strict=True):
+                kept.append(block)
+                advance(rows.stop - rows.start)
     return sp.csr_array(sp.vstack(kept, format="csr"))
 
 
@@ -133,14 +159,15 @@ def top_per_row(matrix: sp.csr_array, k: int) -> sp.csr_array:
     counts = np.diff(matrix.indptr)
     rows = row_numbers(matrix).astype(np.int64)  # the result has indices of this type
     keep = matrix.data > 0
+    # The k-th value of a row discards most entries, so that few are left to sort.
+    floor = np.zeros(len(counts), dtype=matrix.dtype)
     crowded = np.flatnonzero(counts > k)
-    if len(crowded):
-        # The k-th value of a row discards most entries, so that few are left to sort.
-        floor = np.zeros(len(counts), dtype=matrix.dtype)
-        for part in block_slices(len(crowded), matrix.shape[1]):
-            dense = torch.from_numpy(matrix[crowded[part]].toarray())
-            floor[crowded[part]] = dense.topk(k, sorted=True).values[:, -1].numpy()
-        keep &= matrix.data >= floor[rows]
+    crowded = crowded[np.argsort(counts[crowded], kind="stable")]  # rows of similar length together
+    while len(crowded):
+        size = max(1, BLOCK_ENTRIES // int(counts[crowded[-1]]))
+        longest, crowded = crowded[-size:], crowded[:-size]
+        floor[longest] = _kth_values(matrix, longest, k)
+    keep &= matrix.data >= floor[rows]
     rows, columns, values = rows[keep], matrix.indices[keep], matrix.data[keep]
     order = np.lexsort((columns, -values, rows))
     rows, columns, values = rows[order], columns[order], values[order]
@@ -150,3 +177,20 @@ def top_per_row(matrix: sp.csr_array, k: int) -> sp.csr_array:
     top = sp.csr_array((values, (rows, columns)), shape=matrix.shape)
     top.sort_indices()
     return top
+
+
+def _kth_values(matrix: sp.csr_array, rows: NDArray[np.intp], k: int) -> NDArray[np.floating]:
+    """Return the k-th largest entry of rows that have more than k entries."""
+    counts = np.diff(matrix.indptr)[rows]
+    padded = np.full((len(rows), counts.max()), -np.inf, dtype=matrix.dtype)
+    padded[np.arange(counts.max()) < counts[:, None]] = matrix.data[
+        ranges(matrix.indptr[rows], counts)
+    ]
+    values: NDArray[np.floating] = torch.from_numpy(padded).topk(k).values[:, -1].numpy()
+    return values
+
+
+def ranges(starts: NDArray[np.integer], counts: NDArray[np.integer]) -> NDArray[np.intp]:
+    """Return the numbers start, start + 1, … of each range, one range after the other."""
+    offsets = np.cumsum(counts) - counts
+    return np.arange(counts.sum()) + np.repeat(starts - offsets, counts)

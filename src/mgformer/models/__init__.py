@@ -33,6 +33,7 @@ BUILTIN = {
     path.partition(":")[2].lower(): ModelEntry(f"mgformer.models.{path}", summary)
     for path, summary in {
         "mgformer:MGFormer": "Masked graph transformer over users and items (SIGIR 2024).",
+        "guided:Guided": "Transformer whose attention follows an item-item regression.",
         "bprmf:BPRMF": "Matrix factorization with a pairwise ranking loss.",
         "lightgcn:LightGCN": "Linear graph convolution.",
         "sgl:SGL": "LightGCN with contrast between random subgraphs.",

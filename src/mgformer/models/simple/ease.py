@@ -18,7 +18,7 @@ from scipy.linalg.lapack import spotrf, spotri
 from torch import Tensor
 
 from mgformer.errors import ConfigError
-from mgformer.graph.sparse import BLOCK_ENTRIES, block_slices, csr_matmul, product_blocks
+from mgformer.graph.sparse import BLOCK_ENTRIES, block_slices, csr_matmul
 from mgformer.models.base import Model, ModelConfig
 from mgformer.models.space import Float
 from mgformer.progress import phase
@@ -77,8 +77,10 @@ def _ridge_inverse(
     """Return (left right + λI)⁻¹ for a symmetric product, in the memory of the result."""
     size = left.shape[0]
     gram = np.empty((size, size), dtype=np.float32)
-    for rows, block in product_blocks(left, right, "co-occurrences", block_entries):
-        gram[rows] = block.toarray()
+    with phase("co-occurrences", size) as advance:
+        for rows in block_slices(size, size, block_entries):
+            gram[rows] = (left[rows] @ right).toarray()
+            advance(rows.stop - rows.start)
     gram.flat[:: size + 1] += l2
     with phase("inverse", 2) as advance:
         # LAPACK reads the transposed view in its own order and overwrites it: no copy is made.

@@ -1,0 +1,229 @@
+"""The guided transformer: a regression says where to look, training learns what is seen there.
+
+Attention helps if its weights carry information that the tokens do not have. A closed-form item-item
+model, the guide, carries much of it. So every node attends to the nodes that the guide ranks
+highest for it, with the guide's scores as weights, and training learns the tokens:
+
+    h = e + β M e + w Â e
+
+- A user attends to the K items with the highest guide scores, without the items that the user has.
+  They would be in nearly every list of the training pairs, but in few lists of new pairs.
+- An item attends half to the K items closest to it by the guide, half to the K users in whose lists
+  it ranks highest.
+- Â e is one hop on the graph, for data in which it helps.
+
+The rows of M sum to 1, or to 0 without neighbors. The weights are fixed, so I + β M + w Â is one
+sparse matrix, and a training step touches only the nodes of its batch and their neighbors. The loss
+is alignment and uniformity. `guide()` gives the guide to the score, which adds it with a weight δ.
+
+With `guide = spectral` nodes attend to the nearest nodes by SVD encoding instead, and the encodings
+are additional channels of h.
+
+Shapes: N nodes (users, then items), U users, I items, d channels, r of the encodings, K neighbors.
+"""
+
+from typing import Annotated, ClassVar, Literal
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
+from torch import Tensor, nn
+from torch.nn import functional
+
+from mgformer.data.sampling import Batch
+from mgformer.graph.bipartite import Graph
+from mgformer.graph.nearest import nearest_nodes
+from mgformer.graph.sparse import SparseProduct, csr_matmul, top_of_product, top_per_row
+from mgformer.graph.spectral import encodings_of
+from mgformer.models.base import EmbeddingDim, ModelConfig, TrainableModel
+from mgformer.models.simple.ridge import Ridge
+from mgformer.models.simple.spectral import GFCF
+from mgformer.models.space import Float, Int
+from mgformer.nn.embeddings import normal_table, places_of, rows_at
+from mgformer.nn.losses import align_uniform
+from mgformer.ranking.score import Kind
+from mgformer.ranking.scorers import DotScorer, HistoryScorer
+from mgformer.ranking.topk import top_k
+
+GUIDES = {
+    "num_predictors": ("ridge",),
+    "l2": ("ridge",),
+    "dropout": ("ridge",),
+    "rank": ("gfcf", "spectral"),
+    "sharpness": ("spectral",),
+    "encoding_scale": ("spectral",),
+}
+"""The guides that use an option; it is refused with others."""
+
+
+class Guided(TrainableModel):
+    """score(u, i) = h_u · h_i, with h = e + β M e + w Â e."""
+
+    score_kinds: ClassVar[tuple[Kind, ...]] = ("prior", "degree")
+
+    class Config(ModelConfig):
+        """Options of the guided transformer."""
+
+        dim: EmbeddingDim = 128
+        """d, channels of the tokens."""
+        guide: Literal["ridge", "gfcf", "spectral"] = "ridge"
+        """What says where to look. ridge: item-item regression; gfcf: a low-pass graph filter;
+        spectral: the nearest nodes by SVD encoding."""
+        num_neighbors: Annotated[PositiveInt, Int(8, 64, log=True)] = 32
+        """K, nodes that a node attends to. An item attends to K items and K users."""
+        attention_weight: Annotated[NonNegativeFloat, Float(0.2, 2.0, log=True)] = 1.0
+        """β, weight of attention."""
+        graph_weight: Annotated[NonNegativeFloat, Float(0.0, 1.0)] = 0.0
+        """w, weight of one hop on the graph."""
+        uniformity_weight: Annotated[NonNegativeFloat, Float(0.1, 10.0, log=True)] = 1.0
+        """Weight of uniformity in the loss."""
+        uniformity_t: float = Field(2.0, gt=0, le=20)
+        """t in exp(−t ‖·‖²)."""
+        num_predictors: PositiveInt | None = None
+        """Items that predict an item, with guide = ridge. The default is that of the model ridge."""
+        l2: Annotated[PositiveFloat | None, Float(10.0, 1e3, log=True, when={"guide": "ridge"})] = (
+            None
+        )
+        """Penalty on the weight of every predictor, with guide = ridge."""
+        dropout: NonNegativeFloat | None = None
+        """Penalty per user of the predictor, with guide = ridge."""
+        rank: PositiveInt | None = None
+        """Number of singular vectors: 256 with guide = gfcf, 128 with guide = spectral."""
+        sharpness: PositiveFloat | None = None
+        """Factor of the cosine of two encodings in the attention scores, with guide = spectral;
+        10 by default."""
+        encoding_scale: PositiveFloat | None = None
+        """Factor of the encodings in h, with guide = spectral; 0.2 by default."""
+
+        @model_validator(mode="after")
+        def _options_have_a_use(self) -> "Guided.Config":
+            for name, guides in GUIDES.items():
+                if getattr(self, name) is not None and self.guide not in guides:
+                    raise ValueError(
+                        f"{name} has no use with guide = {self.guide}; leave it out, or set guide"
+                        f" to {' or '.join(guides)}"
+                    )
+            return self
+
+        def given(self, *names: str) -> dict[str, float]:
+            """Return the options that are given, of some that may be left out."""
+            values = {name: getattr(self, name) for name in names}
+            return {name: value for name, value in values.items() if value is not None}
+
+    config: Config
+
+    def __init__(self, config: ModelConfig, graph: Graph, rng: np.random.Generator) -> None:
+        super().__init__(config, graph, rng)
+        options = self.config
+        self.regression: HistoryScorer | None = None
+        encodings = None
+        if options.guide == "spectral":
+            encodings = encodings_of(graph, options.rank or 128, rng, normalized=True)
+            encodings = functional.normalize(encodings)
+            attention = spectral_attention(encodings, options.num_neighbors, options.sharpness)
+        else:
+            self.regression = _guide(options, graph, rng)
+            attention = guided_attention(self.regression, graph, options.num_neighbors)
+        matrix = sp.eye_array(self.num_nodes, dtype=np.float32, format="csr")
+        matrix = matrix + options.attention_weight * attention
+        if options.graph_weight:
+            matrix = matrix + options.graph_weight * graph.adjacency
+        self.matrix = sp.csr_array(matrix, dtype=np.float32)  # I + β M + w Â [N, N]
+        self.tokens = normal_table(self.num_nodes, options.dim, rng)  # e [N, d]
+        fixed = torch.zeros(self.num_nodes, 0)
+        if encodings is not None:
+            scale = options.encoding_scale or 0.2
+            fixed = csr_matmul(self.matrix, scale * encodings)
+        self.fixed = nn.Buffer(fixed, persistent=False)  # channels that are not trained [N, r]
+
+    def outputs(self, nodes: Tensor) -> Tensor:
+        """Return h [q, d + r] of distinct nodes."""
+        rows, tokens = self.matrix[nodes.numpy()], self.tokens
+        if self.sparse_gradients:
+            columns, places = np.unique(rows.indices, return_inverse=True)
+            parts = (rows.data, places.astype(np.int32), rows.indptr)
+            rows = sp.csr_array(parts, shape=(len(nodes), len(columns)))
+            tokens = self.lookup(self.tokens, torch.from_numpy(columns).long())
+        return torch.cat([SparseProduct(rows)(tokens), self.fixed[nodes]], dim=1)
+
+    def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
+        nodes, (users, items) = places_of(batch.users, batch.items + self.num_users)
+        h, config = self.outputs(nodes), self.config
+        pairs = rows_at(h, users), rows_at(h, items)
+        return align_uniform(*pairs, config.uniformity_weight, t=config.uniformity_t, sides="mean")
+
+    def scorer(self) -> DotScorer:
+        with torch.no_grad():
+            h = torch.cat([csr_matmul(self.matrix, self.tokens), self.fixed], dim=1)
+            return self.dot_scorer(h)
+
+    def guide(self) -> HistoryScorer | None:
+        return self.regression
+
+    def tables(self) -> list[nn.Parameter]:
+        return [self.tokens]
+
+
+def _guide(options: Guided.Config, graph: Graph, rng: np.random.Generator) -> HistoryScorer:
+    """Return the closed-form model that guides."""
+    if options.guide == "gfcf":
+        return GFCF(GFCF.Config(**options.given("rank")), graph, rng).scorer()
+    given = options.given("num_predictors", "l2", "dropout")
+    return Ridge(Ridge.Config(**given), graph, rng).scorer()
+
+
+def guided_attention(guide: HistoryScorer, graph: Graph, count: int) -> sp.csr_array:
+    """Return M [N, N]: what users and items attend to, `count` nodes of a kind each."""
+    users, items = guide_lists(guide, graph, count)
+    to_users = top_per_row(sp.csr_array(users.T.tocsr()), count)
+    blocks = [
+        [None, with_unit_rows(users)],
+        [0.5 * with_unit_rows(to_users), 0.5 * with_unit_rows(items)],
+    ]
+    return sp.csr_array(sp.block_array(blocks, format="csr", dtype=np.float32))
+
+
+def guide_lists(
+    guide: HistoryScorer, graph: Graph, count: int
+) -> tuple[sp.csr_array, sp.csr_array]:
+    """Return the items with the highest guide scores for users [U, I] and for items [I, I].
+
+    Users' own items are left out. Items are scored both ways: by what a history of the one item
+    gives to the other, and the other way round.
+    """
+    r = graph.interactions
+    if isinstance(guide.weights, sp.csr_array):
+        b = guide.weights
+        users = top_of_product(r, b, count, diagonal=True, left_out=r, name="guide lists")
+        return users, top_per_row(sp.csr_array((b + b.T) / 2), count)
+    alone = sp.eye_array(graph.num_items, dtype=np.float32, format="csr")
+    return _dense_lists(guide, r, count), _dense_lists(guide.fold_in(alone), alone, count)
+
+
+def _dense_lists(guide: HistoryScorer, seen: sp.csr_array, count: int) -> sp.csr_array:
+    """Return lists of a guide that scores all items for everyone."""
+    found = top_k(guide, np.arange(guide.num_users), count, seen=seen)
+    rows, places = np.nonzero(found.scores > 0)
+    parts = (found.scores[rows, places], (rows, found.items[rows, places]))
+    return sp.csr_array(parts, shape=seen.shape)
+
+
+def with_unit_rows(matrix: sp.csr_array) -> sp.csr_array:
+    """Return the matrix with every row divided by its sum; empty rows stay empty."""
+    totals = np.asarray(matrix.sum(axis=1)).ravel()
+    return sp.csr_array(
+        (matrix.data / np.repeat(totals, np.diff(matrix.indptr)), matrix.indices, matrix.indptr),
+        shape=matrix.shape,
+    )
+
+
+def spectral_attention(encodings: Tensor, count: int, sharpness: float | None) -> sp.csr_array:
+    """Return M [N, N]: softmax over the nearest nodes by cosine of their unit encodings."""
+    nodes, cosines = nearest_nodes(encodings, count)
+    # Nodes without an encoding have no neighbors; missing neighbors get weight 0.
+    far = (encodings.square().sum(1) == 0)[:, None] | ~cosines.isfinite()
+    weights = ((sharpness or 10.0) * cosines.masked_fill(far, 0)).softmax(1) * ~far
+    starts = np.arange(0, nodes.numel() + 1, nodes.shape[1], dtype=np.int32)
+    parts = (weights.flatten().numpy(), nodes.flatten().numpy().astype(np.int32), starts)
+    return sp.csr_array(parts, shape=(len(nodes), len(nodes)))
