@@ -17,7 +17,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.measure import peak_memory_mb, report
 from mgformer.experiments.timing import interleaved
-from mgformer.models.mgformer.layers import CHUNK
+from mgformer.models.mgformer import CHUNK
 from mgformer.nn.features import FEATURE_MAPS
 from mgformer.nn.kernel_attention import kernel_attention
 from mgformer.training.memory import keep_freed_memory

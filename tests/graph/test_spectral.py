@@ -9,7 +9,8 @@ import torch
 from scipy.sparse.linalg import svds
 
 from mgformer.errors import ConfigError
-from mgformer.graph.spectral import feasible_rank, truncated_svd
+from mgformer.graph.bipartite import Graph
+from mgformer.graph.spectral import encodings_of, feasible_rank, truncated_svd
 
 
 def random_matrix(shape, density=0.05, seed=3):
@@ -112,3 +113,37 @@ def test_yelp2018_equals_arpack(rng):
     np.testing.assert_allclose(svd.values, np.sort(values)[::-1], rtol=1e-4)
     overlap = np.linalg.svd(right @ svd.right.double().numpy(), compute_uv=False)
     assert overlap.min() > 0.999
+
+
+@pytest.mark.parametrize("normalized", [False, True])
+@pytest.mark.parametrize(("shape", "rank"), [((9, 7), 4), ((7, 9), 7), ((33, 20), 6)])
+def test_encodings_multiply_to_the_truncated_matrix(shape, rank, normalized, random_graph, rng):
+    graph = random_graph(*shape)
+    users, items = encodings_of(graph, rank, rng, normalized=normalized).split(shape)
+    dense = graph.interactions.toarray().astype(np.float64)
+    if normalized:
+        for axis in (0, 1):
+            degrees = graph.interactions.toarray().sum(axis, keepdims=True)
+            dense = dense / np.sqrt(np.maximum(degrees, 1))
+    u, s, vt = np.linalg.svd(dense, full_matrices=False)
+    expected = u[:, :rank] * s[:rank] @ vt[:rank]
+    assert np.abs(expected).max() > 0.1
+    np.testing.assert_allclose(users @ items.T, expected, rtol=0, atol=2e-5)
+    # Both sides carry √Σ.
+    for side in (users, items):
+        np.testing.assert_allclose(side.norm(dim=0), np.sqrt(s[:rank]), rtol=0, atol=1e-3)
+    assert not users[-1].any()
+    assert not items[1].any()
+
+
+def test_encodings_beyond_the_size_of_the_graph_are_zero(random_graph, rng):
+    graph = random_graph(9, 7, isolated=False)
+    encodings = encodings_of(graph, 12, rng, normalized=True)
+    assert encodings.shape == (16, 12)
+    assert encodings[:, :7].any(dim=0).all()
+    assert not encodings[:, 7:].any()
+
+
+def test_encodings_of_no_pairs_at_all(rng):
+    graph = Graph(sp.csr_array((4, 5), dtype=np.float32))
+    assert not encodings_of(graph, 3, rng, normalized=True).any()

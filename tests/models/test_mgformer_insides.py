@@ -10,12 +10,10 @@ import torch
 from torch import Tensor
 
 from mgformer.graph.bipartite import Graph
+from mgformer.models import mgformer_insides as insides
 from mgformer.models.bprmf import BPRMF
 from mgformer.models.insides import NodeRanking, Plot
-from mgformer.models.mgformer import insides
-from mgformer.models.mgformer.layers import KernelAttention
-from mgformer.models.mgformer.model import MGFormer
-from mgformer.models.mgformer.structural import LandmarkAttention, NeighborAttention
+from mgformer.models.mgformer import KernelAttention, MGFormer
 from mgformer.ranking.score import rescored
 from mgformer.ranking.scorers import DotScorer
 from mgformer.recommend.recommender import Recommender
@@ -31,7 +29,7 @@ def fitted(
     users, items = np.nonzero(rng.random((40, 30)) < np.linspace(0.7, 0.08, 30))
     pairs = pl.DataFrame({"user": users, "item": items})
     if model == "mgformer":
-        options = {"dim": 6, "rank": 6, "num_neighbors": 5, **options}
+        options = {"dim": 6, "rank": 6, "key_sample": 20, **options}
     sections = {"train": {"epochs": 3, "batch_size": 64}} if model == "mgformer" else {}
     return Recommender.fit(pairs, model, options=options, split=split or {}, **sections).bundle
 
@@ -47,11 +45,12 @@ def rebuilt(bundle: Bundle) -> tuple[MGFormer, Graph, Mapping[str, Tensor]]:
 @pytest.mark.parametrize(
     "options",
     [
-        {"attention": "kernel", "mask": "sine"},
-        {"attention": "landmarks", "num_landmarks": 9, "active_landmarks": 3},
-        {"attention": "landmarks", "num_landmarks": 9, "split": {"refit": True}},
+        {},
+        {"residual": 0, "num_heads": 3},
+        {"attention_weight": 0},
+        {"split": {"refit": True}},
     ],
-    ids=["kernel", "landmarks", "refit"],
+    ids=["default", "mixed heads", "attention off", "refit"],
 )
 def test_a_model_rebuilt_with_its_weights_is_the_one_that_was_saved(
     options: dict[str, Any],
@@ -67,15 +66,15 @@ def test_a_model_rebuilt_with_its_weights_is_the_one_that_was_saved(
 
 
 @pytest.mark.parametrize("mask", ["none", "sine"])
-@pytest.mark.parametrize("heads", [1, 2])
-def test_kernel_prototypes_mix_to_what_the_layer_attends_to(mask: str, heads: int) -> None:
-    model, _, _ = rebuilt(fitted(attention="kernel", mask=mask, num_heads=heads))
+@pytest.mark.parametrize(("heads", "residual"), [(1, 1), (2, 1), (2, 0)])
+def test_prototypes_mix_to_what_the_layer_attends_to(mask: str, heads: int, residual: int) -> None:
+    model, _, _ = rebuilt(fitted(mask=mask, num_heads=heads, residual=residual))
     layer, everybody = cast(KernelAttention, model.layers[0]), torch.arange(model.num_nodes)
     with torch.no_grad():
         # All shares, so that they can be multiplied out; in several blocks.
         found = insides.kernel_prototypes(model, layer, named=70, block_entries=200)
         x = model.inputs(everybody)
-        mean = layer(x, everybody, everybody, everybody).mean(0)
+        mean = layer(x, everybody, x, everybody).mean(0)
     shares = dense(found, model.num_nodes)
     assert shares.sum(0) == pytest.approx(np.ones(shares.shape[1]), abs=1e-6)
     assert found.read.sum() == pytest.approx(heads)
@@ -96,19 +95,6 @@ def test_kernel_prototypes_mix_to_what_the_layer_attends_to(mask: str, heads: in
     np.testing.assert_allclose(found.of_items, shares[model.num_users :].sum(0), rtol=1e-6)
 
 
-def test_landmark_prototypes_mix_to_what_the_layer_attends_to() -> None:
-    options = {"attention": "landmarks", "num_landmarks": 9, "active_landmarks": 3}
-    model, _, _ = rebuilt(fitted(**options))
-    layer, everybody = cast(LandmarkAttention, model.layers[0]), torch.arange(model.num_nodes)
-    with torch.no_grad():
-        found = insides.landmark_prototypes(model, layer, named=70)
-        x = model.inputs(everybody)
-        mean = layer(x, everybody, everybody, everybody).mean(0)
-    mixed = dense(found, model.num_nodes) @ found.read @ x.double().numpy()
-    np.testing.assert_allclose(mixed, mean.numpy(), atol=1e-5)
-    assert mean.abs().max() > 1e-2
-
-
 def dense(found: insides.Prototypes, num_nodes: int) -> np.ndarray:
     """Shares [N, R] of all nodes in all prototypes."""
     shares = np.zeros((num_nodes, len(found.read)))
@@ -116,41 +102,11 @@ def dense(found: insides.Prototypes, num_nodes: int) -> np.ndarray:
     return shares
 
 
-@pytest.mark.parametrize("mask", ["none", "sine"])
-def test_neighbor_weights_by_rank_match_a_loop_over_nodes(mask: str) -> None:
-    model, _, _ = rebuilt(fitted(mask=mask, num_heads=2))
-    layer = cast(NeighborAttention, model.layers[0])
-    with torch.no_grad():
-        found = insides.neighborhoods(model, layer)
-    for side, nodes in (
-        ("users", range(model.num_users)),
-        ("items", range(model.num_users, model.num_nodes)),
-    ):
-        to_users, to_items, effective = np.zeros(5), np.zeros(5), 0.0
-        for node in nodes:
-            with torch.no_grad():
-                weights = layer.weights(torch.tensor([node]))[0].mean(0)
-            pairs = zip(weights.tolist(), layer.neighbors[node].tolist(), strict=True)
-            for rank, (weight, neighbor) in enumerate(sorted(pairs)[::-1]):
-                (to_users if neighbor < model.num_users else to_items)[rank] += weight / len(nodes)
-            effective += np.exp(-sum(w * np.log(w) for w in weights.tolist() if w)) / len(nodes)
-        np.testing.assert_allclose(found[side].to_users, to_users, atol=1e-6)
-        np.testing.assert_allclose(found[side].to_items, to_items, atol=1e-6)
-        assert found[side].effective == pytest.approx(effective, rel=1e-5)
-        assert to_users.sum() > 0.01
-        assert to_items.sum() > 0.01
-    with torch.no_grad():
-        nodes, weights = insides.strongest_neighbors(layer, 3)
-    assert weights.sum() == pytest.approx(1)
-    assert sorted(nodes) == sorted(layer.neighbors[3].tolist())
-    assert (np.diff(weights) <= 0).all()
-
-
 def test_the_mask_of_a_degree_is_that_of_its_nodes() -> None:
-    model, graph, before = rebuilt(fitted(mask="sine"))
+    model, graph, before = rebuilt(fitted())
     (mask,) = insides.degree_masks(model, graph, before)
     degrees = np.concatenate([graph.user_degrees, graph.item_degrees])
-    layer = cast(NeighborAttention, model.layers[0])
+    layer = cast(KernelAttention, model.layers[0])
     assert layer.angles is not None
     with torch.no_grad():
         z = layer.angles(torch.arange(len(degrees))).numpy() / (np.pi / 4)
@@ -170,42 +126,34 @@ def test_similar_degrees_are_averaged_over_their_nodes() -> None:
 @pytest.mark.parametrize(
     ("options", "titles"),
     [
-        ({}, ["What users attend to", "What items attend to"]),
-        ({"attention": "landmarks", "num_landmarks": 9}, ["Prototypes"]),
-        ({"attention": "kernel"}, ["Prototypes"]),
-        ({"attention": "kernel", "mask": "sine"}, ["Prototypes", "Degree mask"]),
-        ({"attention": "softmax", "mask": "sine"}, ["Degree mask"]),
-        ({"attention": "none"}, []),
-        ({"attention": "softmax"}, []),
-        ({"attention": "kernel", "features": "elu"}, []),
-        ({"attention": "kernel", "mask": "adjacency"}, []),
+        ({}, ["Prototypes", "Degree mask"]),
+        ({"num_layers": 2, "features": "iid"}, ["Prototypes", "Degree mask"]),
+        ({"mask": "none"}, ["Prototypes"]),
+        ({"features": "elu"}, ["Degree mask"]),
+        ({"features": "elu", "mask": "none"}, []),
+        ({"mask": "adjacency", "key_sample": None}, []),
+        ({"attention_weight": 0}, []),
     ],
     ids=lambda value: "-".join(map(str, value.values())) if isinstance(value, dict) else None,
 )
-def test_insides_are_those_of_the_form_of_attention(
+def test_insides_are_those_of_the_features_and_the_mask(
     options: dict[str, Any], titles: list[str]
 ) -> None:
     model, graph, before = rebuilt(fitted(**options))
     found = model.insides(graph, before)
     assert [inside.title for inside in found if isinstance(inside, Plot)] == titles
     rankings = [inside for inside in found if isinstance(inside, NodeRanking)]
-    assert bool(rankings) == (titles not in ([], ["Degree mask"]))
+    assert bool(rankings) == ("Prototypes" in titles)
     for ranking in rankings:
         assert ((ranking.nodes >= 0) & (ranking.nodes < model.num_nodes)).all()
         assert (np.diff(ranking.weights) <= 0).all()
 
 
-@pytest.mark.parametrize(
-    ("options", "shown"),
-    [({}, True), ({"attention": "landmarks", "num_landmarks": 9}, True), ({"mask": "sine"}, False)],
-    ids=["neighbors", "landmarks", "mask"],
-)
-def test_without_trained_weights_a_model_shows_only_what_training_does_not_change(
-    options: dict[str, Any], shown: bool
-) -> None:
-    bundle = fitted(**options)
-    model = untrained_model(bundle)
-    assert bool(model.insides(Graph(bundle.train.matrix), None)) == shown
+def test_without_trained_weights_a_model_shows_nothing() -> None:
+    bundle = fitted()
+    graph = Graph(bundle.train.matrix)
+    assert untrained_model(bundle).insides(graph, None) == []
+    assert untrained_model(bundle).insides(graph, bundle.weights) != []
 
 
 def test_a_model_shows_nothing_by_default() -> None:

@@ -167,7 +167,7 @@ def test_what_is_possible_is_accepted():
 
 def trained(name="mgformer", refit=False, **score):
     tiny = {
-        "mgformer": {"dim": 8, "rank": 8, "num_neighbors": 4},
+        "mgformer": {"dim": 8, "rank": 8, "key_sample": 64},
         "ials": {"rank": 8, "num_iterations": 3},
     }
     sections = {"train": {"epochs": 1}, "evaluation": {"ks": [20]}, "split": {"refit": refit}}

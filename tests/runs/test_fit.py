@@ -20,7 +20,7 @@ EPOCHS = 5
 def small(**score: object) -> RunConfig:
     return build_config(
         {
-            "model": {"name": "mgformer", "dim": 4, "rank": 4, "num_neighbors": 3},
+            "model": {"name": "mgformer", "dim": 4, "rank": 4, "key_sample": 64},
             "train": {"epochs": EPOCHS, "patience": EPOCHS, "batch_size": 4096},
             "score": score,
         }

@@ -27,7 +27,7 @@ SHORT = {"train": {"epochs": 4, "evaluate_every": 2}, "evaluation": {"ks": [20]}
 @pytest.fixture(scope="module")
 def tested(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tested") / "run"
-    succeed(*described({**TINY, "model.num_neighbors": 4}, "--out", folder))
+    succeed(*described({**TINY, "model.key_sample": 64}, "--out", folder))
     return folder
 
 
@@ -85,7 +85,7 @@ def test_a_refit_of_a_warm_started_run_starts_from_its_own_weights(tmp_path: Pat
 
 
 def test_a_rebuilt_model_with_its_weights_equals_the_saved_one() -> None:
-    options = {"attention": "landmarks", "num_landmarks": 9, "active_landmarks": 3}
+    options = {"dim": 8, "rank": 8, "residual": 0, "num_heads": 4, "key_sample": 64}
     bundle = refit(Recommender.fit("demo", "mgformer", options=options, **SHORT).bundle)
     model = untrained_model(bundle)
     model.load_state_dict(dict(bundle.weights))

@@ -22,9 +22,9 @@ TINY = {
     "split.test": 0.5, "evaluation.ks": [20],
 }  # fmt: skip
 RUNS = {
-    "select": {**TINY, "model.num_neighbors": 4},
+    "select": {**TINY, "model.key_sample": 64},
     "refit": {
-        **TINY, "model.attention": "kernel", "model.key_sample": 100, "model.redraw": True,
+        **TINY, "model.residual": 0, "model.num_heads": 4, "model.key_sample": 100,
         "train.decay": "cosine", "split.refit": True,
     },
 }  # fmt: skip

@@ -17,7 +17,7 @@ from mgformer.runs.bundle_files import load_bundle
 from mgformer.runs.warm_start import adopt, together
 from tests.command import assert_one_line, mgformer, succeed
 
-SMALL = {"dim": 8, "rank": 4, "num_neighbors": 3}
+SMALL = {"dim": 8, "rank": 4, "key_sample": 20}
 
 
 def frame(users, items, seed=0) -> pl.DataFrame:

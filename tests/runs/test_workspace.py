@@ -96,10 +96,10 @@ def test_the_stage_after_the_checkpoint_starts_at_its_beginning(tmp_path):
         ({"train": {"lr": 0.5}, "seed": 1}, "seed was 0, now 1"),
         ({"model": {"name": "mgformer", "dim": 7}}, "model.dim was 128, now 7"),
         (
-            {"model": {"name": "mgformer", "neighbor_rank": 7}},
-            "model.neighbor_rank was None, now 7",
+            {"model": {"name": "mgformer", "key_sample": None}},
+            "model.key_sample was 1024, now 'none'",
         ),
-        ({"model": {"name": "ease"}}, "model.active_landmarks was 8, now None"),
+        ({"model": {"name": "ease"}}, "model.attention_weight was 1.0, now None"),
         ({"dataset": "mine.csv"}, "dataset was 'demo', now 'mine.csv'"),
     ],
 )

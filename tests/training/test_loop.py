@@ -10,7 +10,7 @@ from torch import nn
 
 from mgformer.errors import ConfigError
 from mgformer.models.base import TrainableModel
-from mgformer.models.mgformer.model import MGFormer
+from mgformer.models.mgformer import MGFormer
 from mgformer.ranking.scorers import DotScorer, Scorer
 from mgformer.training import loop
 from mgformer.training.checkpoint import load_checkpoint, save_checkpoint
@@ -65,7 +65,7 @@ def pairs(graph):
 
 
 def former(graph, rng, **options) -> MGFormer:
-    defaults = {"dim": 4, "rank": 4, "num_neighbors": 5}
+    defaults = {"dim": 4, "rank": 4, "key_sample": 10}
     return MGFormer(MGFormer.Config(**{**defaults, **options}), graph, rng)
 
 
@@ -137,9 +137,17 @@ def test_without_validation_all_epochs_and_the_last_weights(pairs, rng):
     assert all(entry.keys() == {"epoch", "loss", "seconds"} for entry in done.history)
 
 
-def test_the_best_projections_come_back_with_the_best_weights(graph, pairs, rng):
+class Redrawn(MGFormer):
+    """Draws new random features for every epoch."""
+
+    def on_epoch(self, rng):
+        projections = self.layers[0].projections
+        projections.copy_(torch.from_numpy(rng.standard_normal(projections.shape)))
+
+
+def test_the_best_buffers_come_back_with_the_best_weights(graph, pairs, rng):
     """Random features are no parameters, and yet part of what was best."""
-    model = former(graph, rng, attention="kernel", redraw=True)
+    model = Redrawn(MGFormer.Config(dim=4, rank=4), graph, rng)
     validate = Scripted(model, 0.1, 0.9, 0.2, 0.3)
     fit(model, pairs, options(epochs=4), rng, validate=validate)
     assert_same_bits(dict(model.state_dict()), validate.weights[1])
@@ -189,7 +197,7 @@ class Replayed(MGFormer):
 
 def test_the_steps_are_those_of_adam_by_hand(graph, pairs, rng):
     """Also the second one, which a gradient left over from the first would change."""
-    config = MGFormer.Config(dim=4, rank=4, num_neighbors=5, mask="sine")
+    config = MGFormer.Config(dim=4, rank=4, key_sample=None)
     model = Replayed(config, graph, np.random.default_rng(0))
     by_hand = MGFormer(config, graph, np.random.default_rng(0))
     done = fit(model, pairs, options(epochs=2), rng)
@@ -217,7 +225,7 @@ def test_the_loss_goes_down_on_what_can_be_learned(rng):
 
 def test_the_same_seed_gives_the_same_bits_and_another_seed_does_not(graph, pairs):
     def weights(seed: int) -> dict[str, torch.Tensor]:
-        model = former(graph, np.random.default_rng(0), attention="kernel", key_sample=10)
+        model = former(graph, np.random.default_rng(0))
         fit(model, pairs, options(epochs=2), np.random.default_rng(seed))
         return dict(model.state_dict())
 
@@ -254,15 +262,15 @@ def test_checkpoints_are_not_written_for_every_short_epoch(pairs, rng, monkeypat
     assert [checkpoint.state["epochs"] for checkpoint in kept] == [2, 4, 6]
 
 
-KERNEL = {"attention": "kernel", "key_sample": 10, "redraw": True, "mask": "sine"}
+PAPER = {"residual": 0, "normalized": False, "sharpness": None, "num_heads": 2}
 # Options of the model and of training, and the epoch that is best on validation, if there is one.
 RESUMED = {
-    "neighbors": ({}, {}, None),
-    "neighbors, rows": ({}, {"optimizer": "rows"}, 5),
-    "neighbors, cosine": ({"mask": "sine"}, {"decay": "cosine"}, 2),
-    "kernel": (KERNEL, {"weight_decay": 1e-3}, 2),
-    "kernel, cosine": (KERNEL, {"decay": "cosine"}, 5),
-    "kernel, rows, cosine": (KERNEL, {"optimizer": "rows", "decay": "cosine"}, None),
+    "default": ({}, {}, None),
+    "rows": ({}, {"optimizer": "rows"}, 5),
+    "attention off, cosine": ({"attention_weight": 0}, {"decay": "cosine"}, 2),
+    "paper": (PAPER, {"weight_decay": 1e-3}, 2),
+    "paper, cosine": (PAPER, {"decay": "cosine"}, 5),
+    "paper, rows, cosine": (PAPER, {"optimizer": "rows", "decay": "cosine"}, None),
 }
 
 

@@ -9,7 +9,7 @@ from mgformer.data.sampling import Batch
 from mgformer.errors import ConfigError
 from mgformer.models.base import TrainableModel
 from mgformer.models.lightgcn import LightGCN
-from mgformer.models.mgformer.model import MGFormer
+from mgformer.models.mgformer import MGFormer
 from mgformer.training.optimizers import (
     RowAdam,
     build_optimizers,
@@ -76,7 +76,7 @@ def test_without_decay_nothing_moves_that_has_no_gradient():
 def test_rows_leaves_alone_what_the_batch_did_not_touch(random_graph):
     """And adam does not: it moves the rows of the batch before by their momentum."""
     graph = random_graph(20, 13)
-    config = MGFormer.Config(dim=4, rank=4, attention="none")
+    config = MGFormer.Config(dim=4, rank=4, attention_weight=0)
     first, second = batch_of((0, 1), (1, 2)), batch_of((2, 3), (3, 4))
     moved = {}
     for name in ("adam", "rows"):
@@ -96,7 +96,7 @@ def test_rows_leaves_alone_what_the_batch_did_not_touch(random_graph):
 
 
 def test_rows_and_adam_agree_on_the_first_step(random_graph):
-    config = MGFormer.Config(dim=4, rank=4, num_neighbors=5, mask="sine")
+    config = MGFormer.Config(dim=4, rank=4)
     graph = random_graph(20, 13)
     models = []
     for name in ("adam", "rows"):
@@ -134,7 +134,7 @@ def test_the_learning_rate_of_every_group():
 @pytest.mark.parametrize("name", ["adam", "rows"])
 def test_the_state_of_an_optimizer_survives_a_checkpoint(name, random_graph):
     graph = random_graph(20, 13)
-    config = MGFormer.Config(dim=4, rank=4, num_neighbors=5, mask="sine")
+    config = MGFormer.Config(dim=4, rank=4)
     options = TrainConfig(optimizer=name, lr=0.1)
     batches = [batch_of((n, n), (n + 1, n), (n, n + 2)) for n in range(4)]
     models = [MGFormer(config, graph, np.random.default_rng(0)) for _ in range(3)]

@@ -28,11 +28,8 @@ PUBLISHED = (
 )  # fmt: skip
 STATED = read_config(Path(__file__).with_name("published.toml"))
 """Figures of papers and benchmarks, kept there and nowhere else."""
-AS_IT_IS, WITH_KERNEL = "as it is", "kernel attention"
-_OF_PRESET, _OF_KERNEL = read_config(Path(__file__).with_name("variants.toml")).values()
-VARIANTS: dict[str, list[str]] = _OF_PRESET | {
-    name: [*_OF_PRESET[WITH_KERNEL], *changes] for name, changes in _OF_KERNEL.items()
-}
+AS_IT_IS = "as it is"
+VARIANTS: dict[str, list[str]] = read_config(Path(__file__).with_name("variants.toml"))["preset"]
 """Name in table 3 → settings, as `--set` takes them."""
 log = logging.getLogger("mgformer")
 
@@ -88,7 +85,7 @@ def table3_rows(dataset: str, only: Collection[str] = ()) -> list[Row]:
             "mgformer" if name == AS_IT_IS else f"mgformer-{folder_name(name.lower())}",
             build_config(with_settings(base, VARIANTS[name]), name),
             stated.get(name),
-            against=WITH_KERNEL if name in _OF_KERNEL else AS_IT_IS,
+            against=AS_IT_IS,
         )
         for name in in_order(only, VARIANTS, "variant")
     ]

@@ -134,13 +134,9 @@ def provenance(rows: Sequence[Row], summaries: Mapping[str, Summary], command: s
             f" {'; '.join(f'{data}, {protocol}' for data, protocol in kinds)}; choose another --out"
         )
     ((fingerprint, protocol),) = kinds
-    first, *others = dict.fromkeys(row.against for row in rows if row.name in summaries)
-    against = f"“{first}”" + "".join(
-        f", or “{other}” for rows that start from it" for other in others
-    )
     commits = sorted({commit for row in summaries.values() for commit in row.commits})
     return (
         f"`{command}`\n\nData {fingerprint}; {protocol}. Every seed has its own split;"
-        f" figures are means ± deviations over seeds. p: paired t-test against {against}, over test"
-        f" users, each averaged over the seeds. Commits: {', '.join(commits)}.\n"
+        f" figures are means ± deviations over seeds. p: paired t-test against “{rows[0].against}”,"
+        f" over test users, each averaged over the seeds. Commits: {', '.join(commits)}.\n"
     )

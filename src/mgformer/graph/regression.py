@@ -74,9 +74,7 @@ def local_ridge(
 class _Systems:
     """The normal equations of all items, solved in blocks."""
 
-    def __init__(
-        self, items: sp.csr_array, near: sp.csr_array, l2: float, dropout: float
-    ) -> None:
+    def __init__(self, items: sp.csr_array, near: sp.csr_array, l2: float, dropout: float) -> None:
         self.items, self.near, self.l2, self.dropout = items, near, l2, dropout
         self.degrees = np.diff(items.indptr).astype(np.int64)
         self.counts = np.diff(near.indptr)

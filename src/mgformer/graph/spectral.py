@@ -1,4 +1,4 @@
-"""Truncated singular value decomposition of a large sparse matrix.
+"""Truncated singular value decomposition of a large sparse matrix, and encodings of nodes from it.
 
 The method is randomized block Krylov iteration (Musco & Musco, NIPS 2015, arXiv:1504.05477). The
 span of Ω, AᵀA Ω, (AᵀA)² Ω, … contains the leading singular vectors to high accuracy after a few
@@ -16,8 +16,10 @@ import scipy.sparse as sp
 import torch
 from scipy.linalg import eigh
 from torch import Tensor
+from torch.nn import functional
 
 from mgformer.errors import ConfigError
+from mgformer.graph.bipartite import Graph
 from mgformer.graph.sparse import csr_matmul
 from mgformer.progress import phase
 
@@ -75,6 +77,20 @@ def feasible_rank(rank: int, matrix: sp.csr_array) -> int:
         return rank
     _log.warning("rank %d is too large for %d × %d data; using %d", rank, *matrix.shape, largest)
     return largest
+
+
+def encodings_of(graph: Graph, rank: int, rng: np.random.Generator, *, normalized: bool) -> Tensor:
+    """Return [U√Σ; V√Σ] [N, rank], users before items: Eq. (3) of the MGFormer paper.
+
+    R or, if `normalized`, D_u^(-1/2) R D_i^(-1/2) is decomposed. If it has fewer singular vectors
+    than `rank`, the last columns are zero.
+    """
+    matrix = graph.normalized if normalized else graph.interactions
+    svd = truncated_svd(matrix, min(rank, *matrix.shape), rng)
+    encodings = torch.cat([svd.left, svd.right]) * svd.values.sqrt()
+    # Rounding errors in the rows of isolated nodes would become directions when normalized.
+    encodings *= torch.from_numpy(graph.degrees > 0)[:, None]
+    return functional.pad(encodings, (0, rank - encodings.shape[1]))
 
 
 def _exact(tall: sp.csr_array, wide: sp.csr_array, rank: int) -> tuple[Tensor, Tensor, Tensor]:

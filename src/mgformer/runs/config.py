@@ -25,6 +25,7 @@ from mgformer.data.options import DataConfig, SplitConfig
 from mgformer.errors import ConfigError, did_you_mean
 from mgformer.models import DEFAULT_MODEL, model_class
 from mgformer.models.base import Model, ModelConfig, TrainableModel
+from mgformer.models.renamed import renamed
 from mgformer.outside import import_object, is_outside
 from mgformer.ranking.evaluation import EvaluationConfig
 from mgformer.ranking.score import GRIDS, Kind, ScoreConfig
@@ -102,6 +103,10 @@ def build_config(
         raise ConfigError(f"{source}: model must be a section, got {own!r}; write model.name=…")
     name = str(own.pop("name", DEFAULT_MODEL))
     sections.pop("model_name", None)
+    try:
+        name, own = renamed(name, own)
+    except ConfigError as error:
+        raise ConfigError(f"{source}: model.{error}") from None
     try:
         schema = model_class(name).Config
     except ConfigError as error:

@@ -1,11 +1,13 @@
 """The report on one run."""
 
+from collections.abc import Mapping
 from contextlib import suppress
 
 import numpy as np
 import plotly.graph_objects as go
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 from torch.nn import functional
 
 from mgformer.errors import ConfigError
@@ -97,7 +99,7 @@ def tail_charts(tail: lists.LongTail) -> list[Chart]:
 
 
 def insides(bundle: Bundle) -> list[Chart | Ranking]:
-    """Return what the model shows of itself; empty if it shows nothing or is not installed."""
+    """Return what the model shows of itself; empty if it shows nothing or cannot be rebuilt."""
     with suppress(ConfigError):
         kind = model_class(bundle.record.model)
         if not issubclass(kind, TrainableModel) or kind.insides is TrainableModel.insides:
@@ -105,10 +107,16 @@ def insides(bundle: Bundle) -> list[Chart | Ranking]:
         model, before = untrained_model(bundle), None
         if bundle.weights:
             before = {name: value.clone() for name, value in model.state_dict().items()}
+            if _shapes(before) != _shapes(bundle.weights):
+                return []  # an older version trained it
             model.load_state_dict(dict(bundle.weights))
         shown = model.eval().insides(Graph(bundle.train.matrix), before)
         return [_inside(bundle, inside) for inside in shown]
     return []
+
+
+def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(value.shape) for name, value in tensors.items()}
 
 
 def _inside(bundle: Bundle, inside: Inside) -> Chart | Ranking:

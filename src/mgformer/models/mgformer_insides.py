@@ -1,16 +1,15 @@
 """What the attention of a trained MGFormer looks at: `MGFormer.insides`.
 
-Neighbor attention has weights that can be shown directly. Kernel and landmark attention first
-summarize all nodes in prototypes, one per feature or landmark; every node then reads a mixture of
-these prototypes. Such attention is sharp if a prototype stands for few nodes: exp(entropy) of the
-shares that the nodes have in it. Weights are those of the first layer.
+Attention first summarizes all nodes in prototypes, one per feature; every node then reads a mixture
+of these prototypes. Such attention is sharp if a prototype stands for few nodes: exp(entropy) of
+the shares that the nodes have in it. Prototypes are those of the first layer.
 
-Shapes: N nodes, q sampled nodes, H heads, K neighbors, R prototypes, t nodes named per prototype.
+Shapes: N nodes, q sampled nodes, H heads, R prototypes, t nodes named per prototype.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import reduce
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -19,18 +18,14 @@ from torch import Tensor
 from mgformer.graph.bipartite import Graph
 from mgformer.graph.sparse import BLOCK_ENTRIES, block_slices
 from mgformer.models.insides import Inside, NodeRanking, Nodes, Plot, Series, Values
-from mgformer.models.mgformer.layers import KernelAttention
-from mgformer.models.mgformer.structural import LandmarkAttention, NeighborAttention
 from mgformer.nn.kernel_attention import log_key_features, log_query_features
 
 if TYPE_CHECKING:
-    from mgformer.models.mgformer.model import MGFormer
+    from mgformer.models.mgformer import KernelAttention, MGFormer
 
 SAMPLED_NODES = 4_000
 NAMED_NODES = 6
 """How many nodes a ranking names."""
-EXAMPLE_ITEMS = (1.0, 0.95, 0.75, 0.4)
-"""Popularity quantiles of the items whose neighbors are named."""
 EXAMPLE_PROTOTYPES = 4
 MOST_POINTS = 1_500
 LEAST_READ = 1e-6
@@ -44,14 +39,6 @@ class DegreeMask(NamedTuple):
     before: Values  # z before training
     after: Values
     num_nodes: Nodes  # how many nodes have the degree
-
-
-class Neighborhood(NamedTuple):
-    """Attention weights by rank of the neighbor, averaged over nodes of one side."""
-
-    to_users: Values  # [K] weight on neighbors that are users
-    to_items: Values
-    effective: float  # mean exp(entropy) of the weights: how many neighbors a node reads
 
 
 class Prototypes(NamedTuple):
@@ -68,65 +55,25 @@ def attention_insides(
     model: "MGFormer", graph: Graph, before: Mapping[str, Tensor] | None
 ) -> list[Inside]:
     """Return what can be shown of the attention; see `TrainableModel.insides`."""
-    layer, found = next(iter(model.layers), None), list[Inside]()
-    trained, masked = before is not None, model.config.mask == "sine"
+    found = list[Inside]()
+    if before is None or not model.layers:
+        return found
+    layer = cast("KernelAttention", model.layers[0])
     with torch.no_grad():
-        if isinstance(layer, NeighborAttention) and (trained or not masked):
-            found += _describe_neighbors(model, layer, graph)
-        if isinstance(layer, LandmarkAttention):
-            found += _describe_prototypes(landmark_prototypes(model, layer), graph)
-        if isinstance(layer, KernelAttention) and layer.has_summary and trained:
+        if layer.has_summary:
             found += _describe_prototypes(kernel_prototypes(model, layer), graph)
-        if before is not None and masked:
+        if model.config.mask == "sine":
             found.append(_describe_masks(list(degree_masks(model, graph, before))))
     return found
 
 
-def neighborhoods(model: "MGFormer", layer: NeighborAttention) -> dict[str, Neighborhood]:
-    """Return mean attention weights of users and of items, over a sample of nodes."""
-    nodes = _sample(model.num_nodes)
-    weights = layer.weights(nodes).mean(1).double()  # [q, K]
-    nodes, weights = nodes[weights.sum(1) > 0], weights[weights.sum(1) > 0]
-    ranked, order = weights.sort(descending=True, stable=True)
-    to_items = layer.neighbors[nodes].gather(1, order) >= model.num_users
-    effective = torch.special.entr(ranked).sum(1).exp()
-    is_user = nodes < model.num_users
-    return {
-        side: Neighborhood(
-            (ranked * ~to_items)[rows].mean(0).numpy(),
-            (ranked * to_items)[rows].mean(0).numpy(),
-            float(effective[rows].mean()),
-        )
-        for side, rows in (("users", is_user), ("items", ~is_user))
-        if rows.any()
-    }
-
-
-def strongest_neighbors(layer: NeighborAttention, node: int) -> tuple[Nodes, Values]:
-    """Return the neighbors of a node with the largest weights, averaged over heads."""
-    weights = layer.weights(torch.tensor([node]))[0].mean(0).double()  # [K]
-    order = weights.argsort(descending=True, stable=True)[:NAMED_NODES]
-    return layer.neighbors[node][order].numpy(), weights[order].numpy()
-
-
-def landmark_prototypes(
-    model: "MGFormer", layer: LandmarkAttention, named: int = NAMED_NODES
-) -> Prototypes:
-    """Return the prototypes of landmark attention: every landmark is one."""
-
-    def log_features(rows: slice) -> Tensor:
-        return torch.from_numpy(layer.features[rows].toarray()).double().log()
-
-    return _summarize(log_features, model, layer.features.shape[1], named)[1]
-
-
 def kernel_prototypes(
     model: "MGFormer",
-    layer: KernelAttention,
+    layer: "KernelAttention",
     named: int = NAMED_NODES,
     block_entries: int = BLOCK_ENTRIES,
 ) -> Prototypes:
-    """Return the prototypes of kernel attention: every feature of a head is one."""
+    """Return the prototypes of a layer: every feature of a head is one."""
     everybody, sample = torch.arange(model.num_nodes), _sample(model.num_nodes)
     x = model.inputs(everybody)
     queries, keys = layer.projected(x[sample], x)
@@ -138,11 +85,12 @@ def kernel_prototypes(
             angles = layer.angles_of(everybody[rows])
             return log_key_features(key[rows], projection, angles).double()
 
-        width = 2 * len(projection)
-        log_mass, found = _summarize(log_features, model, width, named, block_entries)
+        blocks = list(block_slices(model.num_nodes, 2 * len(projection), block_entries))
+        log_mass = reduce(torch.logaddexp, (log_features(rows).logsumexp(0) for rows in blocks))
         logits = log_query_features(query, projection, layer.angles_of(sample)).double()
         read = (logits + log_mass).softmax(1).mean(0)
-        heads.append(found._replace(read=read.numpy()))
+        shares = ((rows, (log_features(rows) - log_mass).exp()) for rows in blocks)
+        heads.append(_described(read, shares, model.num_users, named))
     return Prototypes(*(np.concatenate(columns) for columns in zip(*heads, strict=True)))
 
 
@@ -177,59 +125,22 @@ def _sample(num_nodes: int) -> Tensor:
     return torch.linspace(0, num_nodes - 1, min(SAMPLED_NODES, num_nodes)).long()
 
 
-def _summarize(
-    log_features: Callable[[slice], Tensor],
-    model: "MGFormer",
-    width: int,
-    named: int,
-    block_entries: int = BLOCK_ENTRIES,
-) -> tuple[Tensor, Prototypes]:
-    """Return the log of the mass of each prototype, and the prototypes, read by their mass.
-
-    `log_features` gives the log features [·, R] of some nodes; `width` is about R.
-    """
-    blocks = list(block_slices(model.num_nodes, width, block_entries))
-    log_mass = reduce(torch.logaddexp, (log_features(rows).logsumexp(0) for rows in blocks))
-    entropy, of_items = torch.zeros_like(log_mass), torch.zeros_like(log_mass)
-    nodes = torch.zeros(0, len(log_mass), dtype=torch.long)
-    shares = torch.zeros(0, len(log_mass), dtype=torch.double)
-    for rows in blocks:
-        # A landmark without nodes has no mass, and its shares would be 0 / 0.
-        own = (log_features(rows) - log_mass).exp().nan_to_num(0)
+def _described(
+    read: Tensor, blocks: Iterable[tuple[slice, Tensor]], num_users: int, named: int
+) -> Prototypes:
+    """Describe prototypes, from how much they are read [R] and blocks of shares [·, R]."""
+    entropy, of_items = torch.zeros_like(read), torch.zeros_like(read)
+    nodes = torch.zeros(0, len(read), dtype=torch.long)
+    shares = torch.zeros(0, len(read), dtype=torch.double)
+    for rows, own in blocks:
         entropy += torch.special.entr(own).sum(0)
-        of_items += own[max(model.num_users - rows.start, 0) :].sum(0)
+        of_items += own[max(num_users - rows.start, 0) :].sum(0)
         numbers = torch.arange(rows.start, rows.start + len(own))[:, None].expand_as(own)
         shares, nodes = torch.cat([shares, own]), torch.cat([nodes, numbers])
         shares, places = shares.topk(min(named, len(shares)), dim=0)
         nodes = nodes.gather(0, places)
-    read, size = (log_mass.exp() / model.num_nodes).numpy(), entropy.exp().numpy()
-    found = Prototypes(read, size, of_items.numpy(), nodes.T.numpy(), shares.T.numpy())
-    return log_mass, found
-
-
-def _describe_neighbors(
-    model: "MGFormer", layer: NeighborAttention, graph: Graph
-) -> Iterator[Inside]:
-    for side, found in neighborhoods(model, layer).items():
-        caption = (
-            f"Mean attention weight by rank of the neighbor. On average, {side} read"
-            f" {found.effective:.1f} neighbors effectively (the exponential of the entropy of"
-            " their weights)."
-        )
-        if len(model.layers) > 1:
-            caption += f" These are the weights of the first of {len(model.layers)} layers."
-        ranks = np.arange(1, len(found.to_users) + 1)
-        bars = [
-            Series("to users", ranks, found.to_users),
-            Series("to items", ranks, found.to_items),
-        ]
-        yield Plot("bars", f"What {side} attend to", caption, bars, ("rank", "weight"))
-    by_degree = np.argsort(graph.item_degrees, kind="stable")
-    chosen = (by_degree[round(place * (len(by_degree) - 1))] for place in EXAMPLE_ITEMS)
-    for item in dict.fromkeys(map(int, chosen)):
-        node = graph.num_users + item
-        facts = {"training users": f"{graph.item_degrees[item]:,}"}
-        yield NodeRanking("attends to", *strongest_neighbors(layer, node), facts, owner=node)
+    columns = read, entropy.exp(), of_items, nodes.T, shares.T
+    return Prototypes(*(column.numpy() for column in columns))
 
 
 def _describe_prototypes(found: Prototypes, graph: Graph) -> Iterator[Inside]:

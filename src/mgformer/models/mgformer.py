@@ -1,0 +1,409 @@
+"""MGFormer (Masked Graph Transformer, SIGIR 2024): users and items as tokens of one transformer.
+
+This module follows the equations of the paper in their order:
+
+    Eq. (2)        the tokens e                     `starting_tokens`
+    Eq. (3)        the structural encodings p       `structural_encodings`
+    Eq. (4)        the input x = [e, p]             `combined`
+    Eq. (5)        queries, keys and values         `KernelAttention`
+    Eq. (6)-(9)    kernel attention with a mask     `masked_attention`, `nn.kernel_attention`
+    Eq. (7)        the random features              `nn.features`
+    Eq. (10)       the sine mask                    `DegreeAngles`
+    Eq. (11)-(12)  its attention at linear cost     `masked_attention`, `nn.kernel_attention`
+    Eq. (13)       alignment and uniformity         `MGFormer.loss`, `nn.losses.align_uniform`
+
+A layer computes only the rows that are wanted. A training step therefore needs only the nodes of
+its batch and the keys drawn for it. After training all nodes are keys.
+
+The paper has no residual: h = A x. By default a layer has the shaped residual of He & Hofmann (ICLR
+2024, arXiv:2311.01906), h = αx + β(Ax − Cx). C is uniform attention: C x is the mean over the keys.
+
+Shapes: N nodes (users, then items), d channels of tokens, r of encodings, m = d + r, H heads,
+F = m/H features of a head; q nodes wanted, k nodes known, j keys. Lists of nodes that stand for
+rows are ascending and have no duplicates.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import (
+    BeforeValidator,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
+from torch import Tensor, nn
+from torch.nn import functional
+
+from mgformer.data.sampling import Batch
+from mgformer.graph.bipartite import Graph
+from mgformer.graph.sparse import row_numbers
+from mgformer.graph.spectral import encodings_of
+from mgformer.models.base import EmbeddingDim, ModelConfig, TrainableModel, heads_must_divide
+from mgformer.models.insides import Inside
+from mgformer.models.mgformer_insides import attention_insides
+from mgformer.models.space import Choice, Float
+from mgformer.nn import kernel_attention as attention
+from mgformer.nn.embeddings import normal_table, rows_at, xavier_matrices
+from mgformer.nn.features import FEATURE_MAPS, FeatureMap
+from mgformer.nn.losses import align_uniform
+from mgformer.ranking.score import Kind
+from mgformer.ranking.scorers import DotScorer
+
+ENCODING_SCALE = 0.2
+"""Factor of unit encodings in x: tokens are short when training begins."""
+TOKEN_NORM = 3.0
+"""Expected length of tokens at the start, without a residual: h_i then sees e_i only through the
+query, and short tokens would make attention uniform."""
+DEGREE_DIM = 16
+"""Channels of the embedding of a degree."""
+CHUNK = 16_384
+"""Nodes whose features are held at a time."""
+
+NoneAsText = BeforeValidator(lambda value: None if value == "none" else value)
+"""Reads the text "none" as None, for which TOML has no value."""
+
+
+class MGFormerConfig(ModelConfig):
+    """Options of MGFormer."""
+
+    dim: EmbeddingDim = 128
+    """d, channels of the tokens."""
+    rank: Annotated[NonNegativeInt, Choice((32, 64, 128, 256))] = 128
+    """r, channels of the structural encodings. The paper has r = d. 0: no encodings."""
+    normalized: bool = True
+    """Whether encodings come from D_u^(-1/2) R D_i^(-1/2) and have the same length. With false they
+    come from R and keep their own length, as in the paper."""
+    num_layers: PositiveInt = 1
+    """Number of layers; each attends to the output of the one before."""
+    num_heads: PositiveInt = 1
+    """H, heads of attention; they split the channels evenly."""
+    features: Literal["simplex", "orthogonal", "iid", "fourier", "elu", "relu", "focused"] = (
+        "simplex"
+    )
+    """Feature map; simplex in the paper."""
+    mask: Literal["sine", "none", "adjacency"] = "sine"
+    """Mask of attention. sine: sin(π/4 (z_i + z_j)) with z learned from degrees, as in the
+    paper; adjacency: neighbors on the graph only."""
+    residual: NonNegativeFloat = 1.0
+    """α in h = αx + β(Ax − Cx), where Cx is the mean of all keys (left out with mask = adjacency).
+    0: h = Ax, as in the paper."""
+    attention_weight: Annotated[
+        NonNegativeFloat, Float(0.1, 2.0, log=True, when={"residual": 1.0})
+    ] = 1.0
+    """β. 0 turns attention off; the options of attention then have no effect."""
+    sharpness: Annotated[PositiveFloat | None, NoneAsText, Float(2.0, 30.0, log=True)] = 10.0
+    """Starting values of W_Q and W_K. They make this the factor of a cosine in the attention
+    scores: of two encodings, or of two inputs x with residual = 0. none: random, as is usual."""
+    key_sample: Annotated[PositiveInt | None, NoneAsText] = 1024
+    """Number of keys drawn for each training step. none: all nodes, which are always the keys
+    after training."""
+    uniformity_weight: Annotated[NonNegativeFloat, Float(0.05, 5.0, log=True)] = 0.5
+    """λ, weight of the uniformity of users plus that of items in the loss."""
+    uniformity_t: float = Field(2.0, gt=0, le=20)
+    """t in exp(−t ‖·‖²); 1 in the paper, 2 in DirectAU's code."""
+
+    @property
+    def attends(self) -> bool:
+        """Whether there is attention at all."""
+        return self.attention_weight > 0
+
+    @property
+    def has_large_tokens(self) -> bool:
+        """Whether tokens start long, and W_Q and W_K as multiples of the identity."""
+        return self.residual == 0 and self.sharpness is not None
+
+    @model_validator(mode="after")
+    def _can_be_built(self) -> "MGFormerConfig":
+        heads_must_divide("dim + rank", self.dim + self.rank, self.num_heads)
+        for message, wrong in self._problems().items():
+            if wrong:
+                raise ValueError(message)
+        return self
+
+    def _problems(self) -> dict[str, bool]:
+        """Return for each message whether it applies."""
+        adjacency = self.attends and self.mask == "adjacency"
+        reads_encodings = self.attends and self.residual > 0 and self.sharpness is not None
+        return {
+            f"attention_weight: got {self.attention_weight}, expected 1 with residual = 0, where"
+            " h = A x; leave it out": self.residual == 0 and self.attention_weight != 1,
+            "normalized = false needs encodings; set rank, or leave it out": (
+                not self.rank and not self.normalized
+            ),
+            "sharpness needs encodings with a residual; set rank, or sharpness = none": (
+                reads_encodings and not self.rank
+            ),
+            f"mask = adjacency needs positive random features, got {self.features}": (
+                adjacency and not FEATURE_MAPS[self.features].log
+            ),
+            "key_sample has no use with mask = adjacency, where the keys are the neighbors; set"
+            " key_sample = none": adjacency and self.key_sample is not None,
+            "uniformity_t has no use with uniformity_weight = 0; leave it out": (
+                self.uniformity_weight == 0 and self.uniformity_t != 2
+            ),
+        }
+
+    @model_serializer(mode="wrap")
+    def _with_none_as_text(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        written = write(self)
+        return {name: written.get(name, "none") for name in type(self).model_fields}
+
+
+def starting_tokens(config: MGFormerConfig, num_nodes: int, rng: np.random.Generator) -> Tensor:
+    """Return the tokens e [N, d] before training: Eq. (2)."""
+    deviation = TOKEN_NORM / math.sqrt(config.dim) if config.has_large_tokens else None
+    return normal_table(num_nodes, config.dim, rng, deviation)
+
+
+def structural_encodings(config: MGFormerConfig, graph: Graph, rng: np.random.Generator) -> Tensor:
+    """Return the encodings p [N, r] of all nodes: Eq. (3), with the factor that they have in x."""
+    if not config.rank:
+        return torch.zeros(graph.num_nodes, 0)
+    encodings = encodings_of(graph, config.rank, rng, normalized=config.normalized)
+    return encoding_length(config) * (
+        functional.normalize(encodings) if config.normalized else encodings
+    )
+
+
+def encoding_length(config: MGFormerConfig) -> float:
+    """Return the length of encodings in x, or the factor of their own length."""
+    return ENCODING_SCALE if config.normalized and not config.has_large_tokens else 1.0
+
+
+def combined(tokens: Tensor, encodings: Tensor) -> Tensor:
+    """Return x = [e, p] [q, m]: Eq. (4)."""
+    return torch.cat([tokens, encodings], dim=1)
+
+
+class KernelAttention(nn.Module):
+    """Attention A of a layer, with queries x W_Q, keys x W_K and values x: Eq. (5)."""
+
+    def __init__(self, config: MGFormerConfig, graph: Graph, rng: np.random.Generator) -> None:
+        super().__init__()
+        self.num_nodes, self.num_heads = graph.num_nodes, config.num_heads
+        self.key_sample = config.key_sample
+        self.angles = DegreeAngles(graph.degrees, rng) if config.mask == "sine" else None
+        self.edges = graph.adjacency if config.mask == "adjacency" else None
+        w_query, w_key = starting_matrices(config, rng)
+        self.w_query, self.w_key = nn.Parameter(w_query), nn.Parameter(w_key)
+        self.map = FEATURE_MAPS[config.features]
+        width, drawn = len(w_query) // self.num_heads, None
+        if self.map.project is not None:
+            each = [self.map.project(width, width, rng) for _ in range(self.num_heads)]
+            drawn = nn.Buffer(torch.stack(each).float())
+        self.projections = drawn  # [H, F, m/H]
+
+    @property
+    def has_summary(self) -> bool:
+        """Whether positive features summarize all keys, which `insides` can show."""
+        return self.map.log and self.edges is None
+
+    def reach(self, wanted: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
+        """Return the nodes [k] that the wanted nodes [q] depend on, and the keys [j] among them.
+
+        With a generator the layer draws a sample of keys. Without one it uses all keys.
+        """
+        if self.edges is not None:
+            neighbors = torch.from_numpy(self.edges[wanted.numpy()].indices).long()
+            known = torch.cat([wanted, neighbors]).unique()
+            return known, known
+        if self.key_sample is None or generator is None or self.key_sample >= self.num_nodes:
+            everybody = torch.arange(self.num_nodes)
+            return everybody, everybody
+        keys = torch.randint(self.num_nodes, (self.key_sample,), generator=generator).unique()
+        return torch.cat([wanted, keys]).unique(), keys
+
+    def forward(self, x: Tensor, wanted: Tensor, of_keys: Tensor, keys: Tensor) -> Tensor:
+        """Return A x [q, m] of the wanted nodes, from their x [q, m] and that of the keys [j, m].
+
+        Every head attends with its own channels.
+        """
+        edges = None if self.edges is None else self._edges_among(wanted, keys)
+        angles = self.angles_of(wanted), self.angles_of(keys)
+        parts = (*self.projected(x, of_keys), of_keys.chunk(self.num_heads, dim=1))
+        heads = [
+            masked_attention(
+                queries, of_head, values, self.map, self.projection_of(head), *angles, edges
+            )
+            for head, (queries, of_head, values) in enumerate(zip(*parts, strict=True))
+        ]
+        return torch.cat(heads, dim=1)
+
+    def projected(self, x: Tensor, of_keys: Tensor) -> list[tuple[Tensor, ...]]:
+        """Return queries and keys of each head, [·, m/H], scaled by (m/H)^(-1/4)."""
+        scale = (x.shape[1] // self.num_heads) ** -0.25
+        return [
+            (side @ w * scale).chunk(self.num_heads, dim=1)
+            for side, w in ((x, self.w_query), (of_keys, self.w_key))
+        ]
+
+    def angles_of(self, nodes: Tensor) -> Tensor | None:
+        """Return the angles [q] of the sine mask, or None without it."""
+        return None if self.angles is None else self.angles(nodes)
+
+    def projection_of(self, head: int) -> Tensor | None:
+        """Return the random projection [F, m/H] of a head, or None if its features have none."""
+        return None if self.projections is None else self.projections[head]
+
+    def _edges_among(self, wanted: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the edges of the wanted nodes: places in `wanted`, and places in `keys`."""
+        assert self.edges is not None
+        part = self.edges[wanted.numpy()]
+        columns = torch.searchsorted(keys, torch.from_numpy(part.indices).long())
+        return torch.from_numpy(row_numbers(part)).long(), columns
+
+
+def starting_matrices(config: MGFormerConfig, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
+    """Return W_Q and W_K [m, m] before training.
+
+    With a sharpness, the scores of all heads together have it as the factor of a cosine.
+    """
+    channels = config.dim + config.rank
+    if config.sharpness is None:
+        w_query, w_key = xavier_matrices(2, channels, rng)
+        return w_query, w_key
+    if config.has_large_tokens:
+        length, read = math.hypot(TOKEN_NORM, float(config.rank > 0)), torch.ones(channels)
+    else:
+        length, read = encoding_length(config), (torch.arange(channels) >= config.dim).float()
+    scale = math.sqrt(config.sharpness) * (channels // config.num_heads) ** 0.25 / length
+    return torch.diag(scale * read), torch.diag(scale * read)
+
+
+class DegreeAngles(nn.Module):
+    """Angles c = πz/4 of the sine mask sin(c_i + c_j): Eq. (10).
+
+    z = σ(w · embedding of the degree) lies in (0, 1) and is learned.
+    """
+
+    def __init__(self, degrees: NDArray[np.int64], rng: np.random.Generator) -> None:
+        super().__init__()
+        distinct, places = np.unique(degrees, return_inverse=True)
+        self.places = nn.Buffer(torch.from_numpy(places), persistent=False)  # [N]
+        self.embedding = normal_table(len(distinct), DEGREE_DIM, rng, deviation=1.0)
+        drawn = rng.standard_normal(DEGREE_DIM, dtype=np.float32)
+        self.projection = nn.Parameter(torch.from_numpy(drawn) / math.sqrt(DEGREE_DIM))
+
+    def forward(self, nodes: Tensor) -> Tensor:
+        """Return the angles [q] of nodes."""
+        z = (rows_at(self.embedding, self.places[nodes]) @ self.projection).sigmoid()
+        return math.pi / 4 * z
+
+
+def masked_attention(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    features: FeatureMap,
+    projection: Tensor | None,
+    query_angles: Tensor | None,
+    key_angles: Tensor | None,
+    edges: tuple[Tensor, Tensor] | None,
+) -> Tensor:
+    """Return the attention [q, m/H] of one head: Eq. (6), or Eq. (8) with a mask.
+
+    Angles [q] and [j] make the sine mask, by Eq. (11) and (12). Edges, from places among the
+    queries to places among the keys, make the adjacency mask M = A.
+    """
+    if not features.log or projection is None:
+        plain = features(queries, projection), features(keys, projection)
+        if key_angles is not None:
+            plain = attention.sine_mask(*plain, key_angles, query_angles)
+        return attention.linear_attention(*plain, values)
+    if edges is None:
+        return attention.kernel_attention(
+            queries, keys, values, projection, key_angles, query_angles=query_angles, chunk=CHUNK
+        )
+    scores = attention.edge_scores(
+        attention.log_query_features(queries, projection, None),
+        attention.log_key_features(keys, projection, None),
+        *edges,
+    )
+    return attention.edge_attention(scores, *edges, values, len(queries))
+
+
+class MGFormer(TrainableModel):
+    """score(u, i) = h_u · h_i, with h = layers([e, p])."""
+
+    score_kinds: ClassVar[tuple[Kind, ...]] = ("prior", "degree")
+    Config = MGFormerConfig
+    config: MGFormerConfig
+
+    def __init__(self, config: ModelConfig, graph: Graph, rng: np.random.Generator) -> None:
+        super().__init__(config, graph, rng)
+        options = self.config
+        encodings = structural_encodings(options, graph, rng)
+        self.encodings = nn.Buffer(encodings, persistent=False)  # P [N, r]
+        self.tokens = nn.Parameter(starting_tokens(options, self.num_nodes, rng))  # E [N, d]
+        mixed = None
+        if options.num_heads > 1 and options.residual == 0:
+            # Without a residual every head needs channels of tokens and of encodings.
+            order = rng.permutation(options.dim + options.rank)
+            mixed = nn.Buffer(torch.from_numpy(order), persistent=False)
+        self.mixed = mixed  # [m]
+        count = options.num_layers if options.attends else 0
+        self.layers = nn.ModuleList(KernelAttention(options, graph, rng) for _ in range(count))
+
+    def inputs(self, nodes: Tensor) -> Tensor:
+        """Return x [q, m] of nodes, with the channels in the order in which heads split them."""
+        x = combined(self.lookup(self.tokens, nodes), self.encodings[nodes])
+        return x if self.mixed is None else x[:, self.mixed]
+
+    def outputs(self, nodes: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """Return h [q, m] of nodes, which may repeat; without a generator all keys are used."""
+        wanted, places = nodes.unique(return_inverse=True)
+        if self.config.attends:
+            h = self._after(len(self.layers), wanted, generator)
+        else:
+            h = self.config.residual**self.config.num_layers * self.inputs(wanted)
+        if self.mixed is not None:
+            h = h[:, self.mixed.argsort()]
+        return rows_at(h, places)
+
+    def _after(self, depth: int, wanted: Tensor, generator: torch.Generator | None) -> Tensor:
+        """Return the rows [q, m] of the wanted nodes after the first `depth` layers."""
+        if depth == 0:
+            return self.inputs(wanted)
+        config, layer = self.config, self.layers[depth - 1]
+        assert isinstance(layer, KernelAttention)
+        known, keys = layer.reach(wanted, generator)
+        before = self._after(depth - 1, known, generator)  # [k, m]
+        x, of_keys = _rows_of(wanted, known, before), _rows_of(keys, known, before)
+        attended: Tensor = layer(x, wanted, of_keys, keys)
+        if config.residual == 0:
+            return attended
+        if config.mask != "adjacency":
+            attended = attended - of_keys.mean(0)
+        return config.residual * x + config.attention_weight * attended
+
+    def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
+        """Alignment of the pairs, uniformity of their users and of their items: Eq. (13)."""
+        nodes = torch.cat([batch.users, batch.items + self.num_users])
+        users, items = self.outputs(nodes, generator).split(len(batch.users))
+        weight, t = self.config.uniformity_weight, self.config.uniformity_t
+        return align_uniform(users, items, weight, t=t, sides="sum")
+
+    def scorer(self) -> DotScorer:
+        with torch.no_grad():
+            return self.dot_scorer(self.outputs(torch.arange(self.num_nodes)))
+
+    def tables(self) -> list[nn.Parameter]:
+        return [self.tokens]
+
+    def insides(self, graph: Graph, before: Mapping[str, Tensor] | None) -> list[Inside]:
+        return attention_insides(self, graph, before)
+
+
+def _rows_of(nodes: Tensor, known: Tensor, x: Tensor) -> Tensor:
+    """Return the rows of some of the known nodes, from x [k, m] of all known nodes."""
+    return x if len(nodes) == len(known) else rows_at(x, torch.searchsorted(known, nodes))
