@@ -7,6 +7,13 @@ from mgformer.graph import regression
 from mgformer.graph.regression import local_ridge, nearest_items
 from tests.models.simple import oracles_simple as oracles
 
+
+@pytest.fixture(params=["small catalog", "large catalog"], autouse=True)
+def catalog(request, monkeypatch):
+    """Both ways to count the users that predictors share."""
+    monkeypatch.setattr(regression, "SMALL_CATALOG", 4096 if "small" in request.param else 0)
+
+
 SIZES = [(1, 3), (2, 3), (7, 2), (33, 20), (13, 29)]
 
 
@@ -37,7 +44,10 @@ def test_few_predictors(num_predictors):
 @pytest.mark.parametrize("block_entries", [1, 500, 20_000])
 def test_blocks_do_not_matter(block_entries):
     r = distinct(97, 23)
-    whole, parts = local_ridge(r, 9, 2.0, 0.3), local_ridge(r, 9, 2.0, 0.3, block_entries=block_entries)
+    whole, parts = (
+        local_ridge(r, 9, 2.0, 0.3),
+        local_ridge(r, 9, 2.0, 0.3, block_entries=block_entries),
+    )
     np.testing.assert_array_equal(whole.indices, parts.indices)
     np.testing.assert_allclose(whole.data, parts.data, atol=1e-6)
 

@@ -25,6 +25,9 @@ from numpy.typing import NDArray
 from mgformer.graph.sparse import BLOCK_ENTRIES, ranges, row_numbers, top_of_product
 from mgformer.progress import phase
 
+SMALL_CATALOG = 4096
+"""Up to so many items, the co-occurrences of all pairs of items are counted at once."""
+
 
 def nearest_items(interactions: sp.csr_array, count: int) -> sp.csr_array:
     """Return the co-occurrences [I, I] of each item with the `count` nearest by cosine."""
@@ -79,6 +82,9 @@ class _Systems:
         self.degrees = np.diff(items.indptr).astype(np.int64)
         self.counts = np.diff(near.indptr)
         self.buffers = local()
+        # In a small catalog all co-occurrences fit into one block, and none is counted twice.
+        small = items.shape[0] <= SMALL_CATALOG
+        self.all_shared = (items @ items.T).toarray() if small else None
 
     def blocks(self, block_entries: int) -> Iterator[NDArray[np.intp]]:
         """Yield items in blocks whose systems, users and look-up tables have bounded size."""
@@ -103,19 +109,38 @@ class _Systems:
         predictors, width = self.near.indices[places], int(counts.max())
         system = np.repeat(np.arange(len(chosen)), counts)
         column = places - np.repeat(self.near.indptr[chosen], counts)  # within the system
+        if self.all_shared is not None:
+            left = self._from_all(predictors, system, column, counts)
+        else:
+            left = np.zeros((len(chosen), width, width), dtype=np.float32)
+            together = self._shared_users(predictors, system, len(chosen))
+            of_row = row_numbers(together)
+            left[system[of_row], column[of_row], column[together.indices]] = together.data
         # Padding has 1 on the diagonal and 0 on the right: its weights are 0.
-        left = np.zeros((len(chosen), width, width), dtype=np.float32)
         left[:, np.arange(width), np.arange(width)] = 1
         right = np.zeros((len(chosen), width, 1), dtype=np.float32)
-        together = self._shared_users(predictors, system, len(chosen))
-        of_row = row_numbers(together)
-        left[system[of_row], column[of_row], column[together.indices]] = together.data
         penalty = self.l2 + self.dropout * self.degrees[predictors]
         left[system, column, column] = self.degrees[predictors] + penalty
         right[system, column, 0] = self.near.data[places]
         factor = torch.linalg.cholesky(torch.from_numpy(left))
         weights = torch.cholesky_solve(torch.from_numpy(right), factor)
         return places, weights.numpy()[system, column, 0]
+
+    def _from_all(
+        self,
+        predictors: NDArray[np.int32],
+        system: NDArray[np.intp],
+        column: NDArray[np.intp],
+        counts: NDArray[np.int32],
+    ) -> NDArray[np.float32]:
+        """Return the shared users of the predictors of each system [b, N, N], padded with zeros."""
+        assert self.all_shared is not None
+        padded = np.zeros((len(counts), counts.max()), dtype=np.intp)
+        padded[system, column] = predictors
+        real = np.arange(padded.shape[1]) < counts[:, None]
+        left = self.all_shared[padded[:, :, None], padded[:, None, :]]
+        left *= real[:, :, None] & real[:, None, :]
+        return left
 
     def _shared_users(
         self, predictors: NDArray[np.int32], system: NDArray[np.intp], num_systems: int

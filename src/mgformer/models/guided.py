@@ -8,8 +8,8 @@ highest for it, with the guide's scores as weights, and training learns the toke
 
 - A user attends to the K items with the highest guide scores, without the items that the user has.
   They would be in nearly every list of the training pairs, but in few lists of new pairs.
-- An item attends half to the K items closest to it by the guide, half to the K users in whose lists
-  it ranks highest.
+- An item attends half to the K items that the guide recommends to a history of this item alone,
+  half to the K users in whose lists it scores highest.
 - Â e is one hop on the graph, for data in which it helps.
 
 The rows of M sum to 1, or to 0 without neighbors. The weights are fixed, so I + β M + w Â is one
@@ -175,7 +175,9 @@ def _guide(options: Guided.Config, graph: Graph, rng: np.random.Generator) -> Hi
 
 def guided_attention(guide: HistoryScorer, graph: Graph, count: int) -> sp.csr_array:
     """Return M [N, N]: what users and items attend to, `count` nodes of a kind each."""
-    users, items = guide_lists(guide, graph, count)
+    alone = sp.eye_array(graph.num_items, dtype=np.float32, format="csr")
+    users = guide_lists(guide, graph.interactions, count)
+    items = guide_lists(guide, sp.csr_array(alone), count)
     to_users = top_per_row(sp.csr_array(users.T.tocsr()), count)
     blocks = [
         [None, with_unit_rows(users)],
@@ -184,29 +186,26 @@ def guided_attention(guide: HistoryScorer, graph: Graph, count: int) -> sp.csr_a
     return sp.csr_array(sp.block_array(blocks, format="csr", dtype=np.float32))
 
 
-def guide_lists(
-    guide: HistoryScorer, graph: Graph, count: int
-) -> tuple[sp.csr_array, sp.csr_array]:
-    """Return the items with the highest guide scores for users [U, I] and for items [I, I].
+def guide_lists(guide: HistoryScorer, histories: sp.csr_array, count: int) -> sp.csr_array:
+    """Return the items with the highest positive guide scores for histories [n, I], without these.
 
-    Users' own items are left out. Items are scored both ways: by what a history of the one item
-    gives to the other, and the other way round.
+    With sparse weights the cost grows with the entries of the histories. Other guides score all
+    items for every history.
     """
-    r = graph.interactions
     if isinstance(guide.weights, sp.csr_array):
-        b = guide.weights
-        users = top_of_product(r, b, count, diagonal=True, left_out=r, name="guide lists")
-        return users, top_per_row(sp.csr_array((b + b.T) / 2), count)
-    alone = sp.eye_array(graph.num_items, dtype=np.float32, format="csr")
-    return _dense_lists(guide, r, count), _dense_lists(guide.fold_in(alone), alone, count)
-
-
-def _dense_lists(guide: HistoryScorer, seen: sp.csr_array, count: int) -> sp.csr_array:
-    """Return lists of a guide that scores all items for everyone."""
-    found = top_k(guide, np.arange(guide.num_users), count, seen=seen)
+        return top_of_product(
+            histories,
+            guide.weights,
+            count,
+            diagonal=True,
+            left_out=histories,
+            name="guide lists",
+        )
+    scorer = guide.fold_in(histories)
+    found = top_k(scorer, np.arange(scorer.num_users), count, seen=histories)
     rows, places = np.nonzero(found.scores > 0)
     parts = (found.scores[rows, places], (rows, found.items[rows, places]))
-    return sp.csr_array(parts, shape=seen.shape)
+    return sp.csr_array(parts, shape=histories.shape)
 
 
 def with_unit_rows(matrix: sp.csr_array) -> sp.csr_array:

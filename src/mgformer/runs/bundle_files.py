@@ -33,7 +33,9 @@ from mgformer.version import __version__
 
 FORMAT = 1
 MANIFEST = "bundle.json"
-SCORERS: dict[str, type[Scorer]] = {kind.kind: kind for kind in (DotScorer, HistoryScorer, SumScorer)}
+SCORERS: dict[str, type[Scorer]] = {
+    kind.kind: kind for kind in (DotScorer, HistoryScorer, SumScorer)
+}
 PARTS = ("train", "valid", "test", "history")
 FILES = ("scorer", "pairs", "users", "items", "per_user", "weights")
 Stamp = frozenset[tuple[str, int, int, int]]
