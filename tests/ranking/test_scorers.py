@@ -6,7 +6,14 @@ import scipy.sparse as sp
 import torch
 
 from mgformer.ranking import scorers
-from mgformer.ranking.scorers import DotScorer, HistoryScorer, cosines
+from mgformer.ranking.scorers import (
+    DotScorer,
+    HistoryScorer,
+    SumScorer,
+    cosines,
+    vectors_of,
+    with_vectors,
+)
 from tests.ranking.test_topk import some_pairs
 
 
@@ -51,6 +58,33 @@ def test_contributions_sum_to_the_score_of_a_new_user(length: int, unit: bool, i
     assert added.shape == (length, 3)
     np.testing.assert_allclose(added.sum(0), scores, atol=1e-5)
     assert scores.abs().max() > 1e-2
+
+
+@pytest.mark.parametrize("form", ["sparse", "dense", "through", "low rank", "all"])
+def test_a_sum_of_vectors_and_a_history(form: str, items: torch.Tensor, rng):
+    history = of_form(form, rng)
+    vectors = DotScorer(torch.from_numpy(rng.standard_normal((5, 7), dtype=np.float32)), items)
+    scorer, everyone = SumScorer(vectors, history.times(2.5)), torch.arange(5)
+    expected = vectors.scores(everyone) + 2.5 * history.scores(everyone)
+    torch.testing.assert_close(scorer.scores(everyone), expected)
+    assert (scorer.num_users, scorer.num_items) == (5, 60)
+    own, asked = np.array([2, 30, 31, 58]), np.array([1, 30, 40])
+    row = sp.csr_array((np.ones(4, np.float32), own, [0, 4]), shape=(1, 60))
+    folded = scorer.fold_in(row).scores(torch.tensor([0]))
+    parts = (
+        vectors.fold_in(row).scores(torch.tensor([0])),
+        history.fold_in(row).scores(torch.tensor([0])),
+    )
+    torch.testing.assert_close(folded, parts[0] + 2.5 * parts[1])
+    added = scorer.contributions(own, asked)
+    np.testing.assert_allclose(added.sum(0), folded[0, asked], atol=1e-5)
+    similar = vectors.similarities(7) + 2.5 * history.similarities(7)
+    torch.testing.assert_close(scorer.similarities(7), similar)
+    assert vectors_of(scorer) is vectors
+    assert vectors_of(vectors) is vectors
+    assert vectors_of(history) is None
+    assert with_vectors(scorer, vectors).history is scorer.history
+    assert with_vectors(vectors, vectors) is vectors
 
 
 @pytest.mark.parametrize("form", ["sparse", "dense", "through", "low rank", "all"])

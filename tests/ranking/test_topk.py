@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mgformer.errors import ConfigError
 from mgformer.ranking import exact, topk
-from mgformer.ranking.scorers import DotScorer, HistoryScorer, Scorer
+from mgformer.ranking.scorers import DotScorer, HistoryScorer, Scorer, SumScorer
 from mgformer.ranking.topk import top_k
 from tests.ranking.oracles_ranking import ranking_by_sorting
 
@@ -58,6 +58,49 @@ def check(scorer: Scorer, k: int, seen: sp.csr_array | None = None, **options: o
 def test_equals_a_full_sort_with_ties_by_number(num_items: int, k: int, levels: int) -> None:
     scorer = dot(33, num_items, 5, seed=num_items + k, levels=levels)
     check(scorer, k, some_pairs(33, num_items, 0.2, seed=k))
+
+
+def with_history(scorer: DotScorer, seed: int, levels: int) -> SumScorer:
+    """Add a sparse item-item model; with `levels`, one of integers."""
+    rng = np.random.default_rng(seed)
+    num_items = scorer.num_items
+    size = (num_items, num_items)
+    weights = rng.integers(-1, 2, size) if levels else rng.standard_normal(size)
+    weights = sp.csr_array((weights * (rng.random(size) < 0.2)).astype(np.float32))
+    return SumScorer(
+        scorer, HistoryScorer(some_pairs(scorer.num_users, num_items, 0.1, seed), weights)
+    )
+
+
+@pytest.mark.parametrize("levels", [0, 3])
+@pytest.mark.parametrize("num_items", [1, 7, 257, 1_000])
+@pytest.mark.parametrize("k", [1, 20])
+def test_a_sum_of_vectors_and_a_history(num_items: int, k: int, levels: int) -> None:
+    scorer = with_history(dot(33, num_items, 6, seed=num_items, levels=levels), k, levels)
+    seen = some_pairs(33, num_items, 0.2, seed=k)
+    check(scorer, k, seen)
+    check(scorer, k, seen, candidates=np.arange(0, num_items, 3))
+    check(scorer, k, seen, exclude=np.arange(0, num_items, 4))
+
+
+def test_a_sum_in_tiles_gives_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    scorer = with_history(dot(40, 3_000, 8, seed=3), 4, 0)
+    whole = top_k(scorer, np.arange(40), 20)
+    monkeypatch.setattr(topk, "MAX_USERS", 7)
+    part = top_k(scorer, np.arange(40), 20, memory_mb=1)
+    np.testing.assert_array_equal(part.items, whole.items)
+    np.testing.assert_array_equal(part.scores, whole.scores)
+
+
+def test_vectors_that_cancel_against_a_history() -> None:
+    """Two large parts whose sum is small: the rounding of both must be allowed for."""
+    vectors = dot(30, 2_000, 4, seed=5)
+    histories = sp.csr_array(np.eye(30, 2_000, dtype=np.float32))
+    opposite = -(vectors.users @ vectors.items.T).numpy()
+    noise = 1e-6 * np.random.default_rng(6).standard_normal(opposite.shape)
+    weights = np.zeros((2_000, 2_000), dtype=np.float32)
+    weights[:30] = opposite + noise
+    check(SumScorer(vectors, HistoryScorer(histories, torch.from_numpy(weights))), 20)
 
 
 @pytest.mark.parametrize("levels", [0, 3])

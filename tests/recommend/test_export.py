@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+import scipy.sparse as sp
 import torch
 
 from mgformer.data.ids import Ids
 from mgformer.errors import BundleError, ConfigError
 from mgformer.ranking.scorers import DotScorer
-from mgformer.recommend.export import FORMS, export, model_card, to_onnx
+from mgformer.recommend.export import FORMS, export, model_card, reranked, to_onnx
+from mgformer.recommend.query import Query
 from mgformer.recommend.recommender import Recommender
 from tests.command import assert_one_line, mgformer, succeed
 
@@ -82,6 +84,81 @@ def test_the_onnx_model_computes_the_vector_of_a_new_user(recommender, tmp_path:
     np.testing.assert_allclose(vector, recommender.embed_user(history), atol=1e-4)
     (one,) = session.run(None, {"history": asked[:1]})
     np.testing.assert_allclose(one, recommender.embed_user(history[:1]), atol=1e-4)
+
+
+@pytest.fixture(scope="module")
+def guided() -> Recommender:
+    return Recommender.fit(
+        "demo", "guided", score={"delta": 2.0}, train={"epochs": 2}, options={"dim": 16}
+    )
+
+
+def own_items(recommender: Recommender, user: int) -> list[Any]:
+    train = recommender.bundle.train
+    return train.items.decode(train.indices[train.indptr[user] : train.indptr[user + 1]]).to_list()
+
+
+def test_exported_vectors_and_guide_rank_like_the_library(guided, tmp_path: Path):
+    number = 7
+    user = guided.bundle.users.values[number]
+    best = guided.recommend([user], 5, exclude_seen=False)
+    export(guided.bundle, "parquet", tmp_path)
+    users, items = (pl.read_parquet(tmp_path / f"{s}_vectors.parquet") for s in ("user", "item"))
+    guide = pl.read_parquet(tmp_path / "guide.parquet")
+    vector = users.filter(pl.col("id") == user)["vector"][0].to_numpy()
+    own = own_items(guided, number)
+    added = guide.filter(pl.col("item").is_in(own)).group_by("adds_to").agg(pl.sum("weight"))
+    by_item = dict(added.iter_rows())
+    products = items["vector"].to_numpy() @ vector
+    scores = [score + by_item.get(i, 0.0) for i, score in zip(items["id"], products, strict=True)]
+    order = np.argsort(-np.array(scores))[:5]
+    assert items["id"].gather(order).to_list() == best["item"].to_list()
+    np.testing.assert_allclose(np.array(scores)[order], best["score"], atol=1e-5)
+    export(guided.bundle, "npz", tmp_path)
+    weights = sp.load_npz(tmp_path / "guide.npz")
+    np.testing.assert_array_equal(weights.toarray(), guided.bundle.scorer.history.weights.toarray())
+
+
+def test_the_faiss_index_and_the_guide_together(guided, tmp_path: Path):
+    done = export(guided.bundle, "faiss", tmp_path)
+    assert done["recall@20"] > 0.95
+    assert {"items.faiss", "guide.npz"} <= {*done["files"]}
+
+
+def test_reranking_adds_both_parts():
+    rng = np.random.default_rng(0)
+    vectors, items = (rng.standard_normal((n, 3)).astype(np.float32) for n in (6, 40))
+    added = (3 * rng.random((6, 40)) * (rng.random((6, 40)) < 0.1)).astype(np.float32)
+    near = np.argsort(-(vectors @ items.T))[:, :20]
+    near[:, 19] = -1  # an index that found fewer
+    expected = np.argsort(-(vectors @ items.T + added))[:, :5]
+    found = reranked(vectors, items, near, sp.csr_array(added), 5)
+    np.testing.assert_array_equal(found, expected)
+    assert (expected != near[:, :5]).any()
+
+
+def test_the_onnx_model_has_both_parts(guided, tmp_path: Path):
+    import onnxruntime
+
+    done = export(guided.bundle, "onnx", tmp_path)
+    assert done["largest_difference"] < 1e-4
+    session = onnxruntime.InferenceSession(str(tmp_path / "fold_in.onnx"))
+    numbers = pl.read_parquet(tmp_path / "item_ids.parquet")
+    history = ["jazz-03", "jazz-04", "rock-01"]
+    asked = numbers.filter(pl.col("id").is_in(history))["number"].to_numpy()
+    user, added = session.run(["user", "guide"], {"history": asked})
+    scores = guided.bundle.scorer.vectors.items.numpy() @ user + added
+    scores[asked] = -np.inf
+    best = numbers["id"].gather(np.argsort(-scores)[:5]).to_list()
+    assert [item.item for item in guided.answer(Query(history=history, k=5)).items] == best
+
+
+def test_a_guide_without_sparse_weights_is_not_exported(tmp_path: Path):
+    bundle = Recommender.fit(
+        "demo", "guided", score={"guide": "gfcf", "delta": 1.0}, train={"epochs": 1}
+    ).bundle
+    with pytest.raises(ConfigError, match="only the guide ridge can be exported"):
+        export(bundle, "npz", tmp_path)
 
 
 @pytest.mark.parametrize("fault", ["wrong", "not finite"])

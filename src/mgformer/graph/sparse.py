@@ -146,11 +146,11 @@ def top_of_product(
         return top_per_row(block, k)
 
     kept, blocks = [], product_blocks(left, right, block_entries)
-    with phase(name, left.shape[0]) as advance:
-        with ThreadPoolExecutor(torch.get_num_threads()) as threads:
-            for rows, block in zip(blocks, threads.map(top, blocks), strict=True):
-                kept.append(block)
-                advance(rows.stop - rows.start)
+    threads = ThreadPoolExecutor(torch.get_num_threads())
+    with phase(name, left.shape[0]) as advance, threads:
+        for rows, block in zip(blocks, threads.map(top, blocks), strict=True):
+            kept.append(block)
+            advance(rows.stop - rows.start)
     return sp.csr_array(sp.vstack(kept, format="csr"))
 
 

@@ -1,8 +1,8 @@
 """The guided transformer: a regression says where to look, training learns what is seen there.
 
-Attention helps if its weights carry information that the tokens do not have. A closed-form item-item
-model, the guide, carries much of it. So every node attends to the nodes that the guide ranks
-highest for it, with the guide's scores as weights, and training learns the tokens:
+Attention helps if its weights carry information that the tokens do not have. A closed-form
+item-item model, the guide, carries much of it. So every node attends to the nodes that the guide
+ranks highest for it, with the guide's scores as weights, and training learns the tokens:
 
     h = e + β M e + w Â e
 
@@ -81,7 +81,7 @@ class Guided(TrainableModel):
         uniformity_t: float = Field(2.0, gt=0, le=20)
         """t in exp(−t ‖·‖²)."""
         num_predictors: PositiveInt | None = None
-        """Items that predict an item, with guide = ridge. The default is that of the model ridge."""
+        """Items that predict an item, with guide = ridge; by default as many as in `ridge`."""
         l2: Annotated[PositiveFloat | None, Float(10.0, 1e3, log=True, when={"guide": "ridge"})] = (
             None
         )

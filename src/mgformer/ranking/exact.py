@@ -1,9 +1,9 @@
 """Exact scores of pairs, and the ranking of one user.
 
-An exact score does not depend on which other users or items are ranked with it. It is the product of
-two vectors, plus what a history adds to it, if the scorer is a sum. A service often
-ranks one user at a time, which is little more than a matrix-vector product. It is done in numpy,
-because the fixed cost of twenty tensor operations would exceed the product. The lists are the same
+An exact score does not depend on which other users or items are ranked with it. It is the product
+of two vectors, plus what a history adds to it, if the scorer is a sum. A service often ranks one
+user at a time, which is little more than a matrix-vector product. It is done in numpy, because the
+fixed cost of twenty tensor operations would exceed the product. The lists are the same
 as those of `topk.py`, to the bit.
 
 Shapes: n candidates or items, D channels, I items.

@@ -6,8 +6,8 @@ cosine(u, i) · deg(i)^γ, and `prior`, cosine(u, i) + γ log deg(i), have one w
 on validation. Both remain products of two matrices: a factor scales the item vectors, and a summand
 becomes one more channel in which every user has a 1.
 
-A guide may add δ times its own score: that of a history and an item-item matrix. What it knows about
-pairs of items does not fit into the vectors. δ is chosen on validation, together with γ.
+A guide may add δ times its own score: that of a history and an item-item matrix. What it knows
+about pairs of items does not fit into the vectors. δ is chosen on validation, together with γ.
 
 Shapes: U users, I items, D channels.
 """

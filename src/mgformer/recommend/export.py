@@ -9,7 +9,12 @@
 The first four need a model with vectors. The product of the vectors of a user and of an item is the
 score by which the library ranks. The vectors of cold users are solved for from their items.
 
-Shapes: I items, D channels, n items of a history.
+A guide adds to this score what the items of the user give to the item, so the first four have its
+weights too: guide.parquet, guide.npz (a matrix for scipy.sparse.load_npz), or a second output of the
+ONNX model. An index finds the nearest vectors. With a guide, the items that the guide scores highest
+are candidates too, and all candidates are ordered by the sum.
+
+Shapes: I items, D channels, n items of a history, N predictors of an item.
 """
 
 import json
@@ -19,10 +24,13 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+import scipy.sparse as sp
+from numpy.typing import NDArray
 
 from mgformer.errors import BundleError, ConfigError
 from mgformer.files import replacing
-from mgformer.ranking.scorers import DotScorer
+from mgformer.graph.sparse import row_numbers, top_per_row
+from mgformer.ranking.scorers import DotScorer, SumScorer, vectors_of
 from mgformer.ranking.topk import top_k
 from mgformer.runs.bundle import Bundle
 from mgformer.runs.bundle_files import check_folder
@@ -33,6 +41,8 @@ Export = tuple[Files, dict[str, float]]
 """The files of a form, and what was measured."""
 RECALL_USERS, RECALL_K = 1_000, 20
 """How many users, and how long lists, are used to compare an index with exact search."""
+PROPOSED = 5
+"""With a guide, an index and the guide each propose so many times k items."""
 MOST_DIFFERENCE = 1e-3
 """Largest allowed difference between a vector of the ONNX model and the same vector computed by the
 library, relative to the largest entry of the vector."""
@@ -57,13 +67,26 @@ def export(bundle: Bundle, form: str, folder: Path) -> dict[str, Any]:
 
 
 def _vectors(bundle: Bundle) -> DotScorer:
-    scorer = bundle.complete_scorer
-    if not isinstance(scorer, DotScorer):
+    scorer = vectors_of(bundle.complete_scorer)
+    if scorer is None:
         raise ConfigError(
             f"{bundle.record.model} has no vectors to export because it compares items with items;"
             " use --format card, or train a model with embeddings, such as mgformer"
         )
     return scorer
+
+
+def _guide(bundle: Bundle) -> sp.csr_array | None:
+    """Return the weights [I, I] by which histories add to scores, or None without a guide."""
+    if not isinstance(bundle.scorer, SumScorer):
+        return None
+    history = bundle.scorer.history
+    if not isinstance(history.weights, sp.csr_array) or history.through is not None:
+        raise ConfigError(
+            f"{bundle.record.model}: only the guide ridge can be exported; train with"
+            " --set score.guide=ridge or --set score.guide=none, or use --format card"
+        )
+    return history.weights
 
 
 def _to_parquet(bundle: Bundle) -> Export:
@@ -75,6 +98,12 @@ def _to_parquet(bundle: Bundle) -> Export:
         if side == "item" and bundle.item_names is not None:
             table = table.with_columns(bundle.item_names.rename("name"))
         files[f"{side}_vectors.parquet"] = table.write_parquet
+    if (guide := _guide(bundle)) is not None:
+        ids = {
+            "item": bundle.items.decode(row_numbers(guide)),
+            "adds_to": bundle.items.decode(guide.indices),
+        }
+        files["guide.parquet"] = pl.DataFrame({**ids, "weight": guide.data}).write_parquet
     return files, {}
 
 
@@ -88,7 +117,17 @@ def _to_npz(bundle: Bundle) -> Export:
         with draft.open("wb") as file:
             np.savez(file, users=users, items=items, user_ids=user_ids, item_ids=item_ids)
 
-    return {"vectors.npz": write}, {}
+    return {"vectors.npz": write} | _guide_file(_guide(bundle)), {}
+
+
+def _guide_file(guide: sp.csr_array | None) -> Files:
+    """Return the file of the guide's weights, which scipy.sparse.load_npz reads."""
+
+    def write(draft: Path) -> None:
+        with draft.open("wb") as file:
+            sp.save_npz(file, guide)
+
+    return {} if guide is None else {"guide.npz": write}
 
 
 def _to_faiss(bundle: Bundle) -> Export:
@@ -103,12 +142,45 @@ def _to_faiss(bundle: Bundle) -> Export:
     index.add(items)
     users = np.linspace(0, scorer.num_users - 1, min(RECALL_USERS, scorer.num_users)).astype(int)
     k = min(RECALL_K, scorer.num_items)
-    exact = top_k(scorer, users, k).items
-    _, found = index.search(np.ascontiguousarray(scorer.users[users].numpy()), k)
+    exact = top_k(bundle.complete_scorer, users, k).items
+    guide, vectors = _guide(bundle), np.ascontiguousarray(scorer.users[users].numpy())
+    if guide is None:
+        _, found = index.search(vectors, k)
+    else:
+        proposed = min(PROPOSED * k, scorer.num_items)
+        _, near = index.search(vectors, proposed)
+        added = sp.csr_array(bundle.scorer.history.histories[users] @ guide)
+        found = reranked(vectors, items, near, added, k)
     hits = [len(np.intersect1d(one, other)) for one, other in zip(exact, found, strict=True)]
     measured = {f"recall@{k}": float(np.mean(hits)) / k, "compared_users": len(users)}
     files = {"items.faiss": lambda draft: faiss.write_index(index, str(draft))}
-    return files | _item_ids(bundle), measured
+    return files | _item_ids(bundle) | _guide_file(guide), measured
+
+
+def reranked(
+    vectors: NDArray[np.float32],
+    items: NDArray[np.float32],
+    near: NDArray[np.int64],
+    added: sp.csr_array,
+    k: int,
+) -> NDArray[np.int64]:
+    """Return the k best items [n, k] of users among the proposals of an index and of a guide.
+
+    Args:
+        vectors: Vectors of the users [n, D].
+        items: Vectors of all items [I, D].
+        near: Items that the index proposes [n, m]; -1 for none.
+        added: What the guide adds to the scores of all items [n, I].
+        k: Length of a list.
+    """
+    best = top_per_row(added, near.shape[1])
+    lists = []
+    for row, vector in enumerate(vectors):
+        guided = best.indices[best.indptr[row] : best.indptr[row + 1]]
+        candidates = np.union1d(near[row][near[row] >= 0], guided)
+        scores = items[candidates] @ vector + added[[row]].toarray()[0, candidates]
+        lists.append(candidates[np.argsort(-scores, kind="stable")[:k]])
+    return np.stack(lists)
 
 
 def to_onnx(bundle: Bundle, rounds: int = 40) -> Export:
@@ -119,16 +191,19 @@ def to_onnx(bundle: Bundle, rounds: int = 40) -> Export:
     except ImportError:
         raise ConfigError("--format onnx needs an extra: pip install 'mgformer[onnx]'") from None
     scorer = _vectors(bundle)
-    model = fold_in_graph(scorer, rounds)
+    guide = _guide(bundle)
+    model = fold_in_graph(scorer, rounds, guide)
     onnx.checker.check_model(model)
     data = model.SerializeToString()
     session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
     histories = bundle.known[:: max(1, bundle.known.shape[0] // 100)]
     histories = histories[np.diff(histories.indptr) > 0]
     expected = scorer.fold_in(histories).users.numpy()
+    if guide is not None:
+        expected = np.hstack([expected, (histories @ guide).toarray()])
     items = np.split(histories.indices.astype(np.int64), histories.indptr[1:-1])
-    found = np.reshape([session.run(None, {"history": own})[0] for own in items], expected.shape)
-    differences = np.abs(found - expected).max(1)
+    found = [np.concatenate(session.run(None, {"history": own})) for own in items]
+    differences = np.abs(np.reshape(found, expected.shape) - expected).max(1)
     share = np.max(differences / np.maximum(np.abs(expected).max(1), 1e-12))
     if not share <= MOST_DIFFERENCE:  # NaN fails too
         raise BundleError(
@@ -139,8 +214,11 @@ def to_onnx(bundle: Bundle, rounds: int = 40) -> Export:
     return files | _item_ids(bundle), {"largest_difference": float(differences.max())}
 
 
-def fold_in_graph(scorer: DotScorer, rounds: int) -> Any:
+def fold_in_graph(scorer: DotScorer, rounds: int, guide: sp.csr_array | None = None) -> Any:
     """Return the ONNX model, which maps `history` [n] (item numbers) to `user` [D].
+
+    With a guide it has a second output, `guide` [I]: what the history adds to the score of each
+    item.
 
     It solves (S + ridge + OᵀO) w = Oᵀ 1 by conjugate gradients, because ONNX has no solver. In the
     eigenbasis of S everything except OᵀO is diagonal. This diagonal is the preconditioner, which
@@ -193,14 +271,39 @@ def fold_in_graph(scorer: DotScorer, rounds: int) -> Any:
     if scorer.unit:
         user = add("Div", user, add("Max", add("Sqrt", dot(user, user)), "tiny"))
     nodes.append(helper.make_node("Concat", [user, "constant"], ["user"], axis=0))
+    outputs = {"user": scorer.items.shape[1]}
+    if guide is not None:
+        # Every item looks up which of its N predictors are in the history.
+        constants |= _padded_columns(guide)
+        constants["nobody"] = np.zeros(scorer.num_items + 1, np.float32)
+        present = add("Expand", "one", add("Shape", "history"))
+        owned = add("ScatterElements", "nobody", "history", present, axis=0)
+        products = add("Mul", add("Gather", owned, "predictors"), "weights")
+        nodes.append(helper.make_node("ReduceSum", [products, "second"], ["guide"], keepdims=0))
+        outputs["guide"] = scorer.num_items
     graph = helper.make_graph(
         nodes,
         "fold_in",
         [helper.make_tensor_value_info("history", TensorProto.INT64, ["n"])],
-        [helper.make_tensor_value_info("user", TensorProto.FLOAT, [scorer.items.shape[1]])],
+        [
+            helper.make_tensor_value_info(name, TensorProto.FLOAT, [size])
+            for name, size in outputs.items()
+        ],
         [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()],
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+def _padded_columns(guide: sp.csr_array) -> dict[str, NDArray[Any]]:
+    """Return predictors [I, N] and weights [I, N] of every item; places left over read a zero."""
+    columns = guide.T.tocsr()
+    counts = np.diff(columns.indptr)
+    filled = np.arange(max(1, counts.max())) < counts[:, None]
+    predictors = np.full(filled.shape, guide.shape[0], dtype=np.int64)
+    weights = np.zeros(filled.shape, dtype=np.float32)
+    predictors[filled], weights[filled] = columns.indices, columns.data
+    second, one = np.array([1], np.int64), np.ones(1, np.float32)
+    return {"predictors": predictors, "weights": weights, "second": second, "one": one}
 
 
 def model_card(bundle: Bundle) -> str:
