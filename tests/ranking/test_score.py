@@ -14,8 +14,17 @@ from mgformer.data.dataset import Dataset, read_dataset
 from mgformer.errors import ConfigError
 from mgformer.progress import reporting
 from mgformer.ranking.evaluation import EvaluationConfig, evaluate_part
-from mgformer.ranking.score import GRIDS, Grid, ScoreConfig, best_gamma, rescored
-from mgformer.ranking.scorers import DotScorer
+from mgformer.ranking.score import (
+    DELTAS,
+    GRIDS,
+    Grid,
+    ScoreConfig,
+    best_gamma,
+    climb,
+    guided,
+    rescored,
+)
+from mgformer.ranking.scorers import DotScorer, SumScorer
 from mgformer.runs.config import build_config
 from mgformer.runs.train import train
 
@@ -169,6 +178,8 @@ def trained(name="mgformer", refit=False, **score):
     tiny = {
         "mgformer": {"dim": 8, "rank": 8, "key_sample": 64},
         "ials": {"rank": 8, "num_iterations": 3},
+        "directau": {"dim": 8},
+        "guided": {"dim": 8},
     }
     sections = {"train": {"epochs": 1}, "evaluation": {"ks": [20]}, "split": {"refit": refit}}
     model = {"name": name, **tiny[name]}
@@ -234,6 +245,60 @@ def test_without_validation_gamma_is_where_the_search_would_start(kind):
     bundle = train(config, Dataset("tiny", pairs))
     assert bundle.record.valid == {}
     assert bundle.record.gamma == GRIDS[kind].start
+
+
+def test_the_weight_of_the_guide_is_chosen_on_validation():
+    bundle = trained("guided", kind="prior")
+    record = bundle.record
+    assert record.delta in (*DELTAS, *(delta * 0.5**0.5 for delta in DELTAS))
+    assert record.delta > 0
+    degrees = torch.from_numpy(bundle.item_degrees)
+    plain = trained("guided", kind="cosine", guide="none")
+    assert plain.record.delta is None
+    vectors = rescored(plain.scorer, "prior", record.gamma, degrees)
+    guide = bundle.scorer.history.times(1 / record.delta)
+    values = {
+        delta: ndcg(guided(vectors, guide, delta), bundle)
+        for delta in (0.0, record.delta * 0.5**0.5, record.delta, record.delta * 2**0.5)
+        if delta <= DELTAS[-1]
+    }
+    assert max(values, key=values.get) == record.delta
+    assert values[record.delta] == pytest.approx(record.valid["ndcg@20"], abs=1e-6)
+
+
+def test_any_model_with_embeddings_may_have_a_guide():
+    pytest.importorskip("implicit")
+    for name in ("directau", "ials"):
+        alone = trained(name, kind="prior").record
+        with_guide = trained(name, kind="prior", guide="ridge").record
+        assert alone.delta is None
+        assert with_guide.delta > 0
+        assert with_guide.valid["ndcg@20"] > alone.valid["ndcg@20"]
+
+
+def test_a_refit_takes_the_weight_of_the_guide():
+    bundle = trained("guided", refit=True, kind="prior")
+    assert bundle.record.delta == trained("guided", kind="prior").record.delta
+    given = trained("guided", refit=True, kind="prior", delta=3.0)
+    assert given.record.delta == 3.0
+    assert isinstance(given.scorer, SumScorer)
+
+
+def test_a_weight_without_a_guide_is_refused():
+    for name, options in {"directau": {}, "guided": {"guide": "none"}}.items():
+        with pytest.raises(ConfigError, match=f"score.delta: {name} has no guide to weigh"):
+            trained(name, delta=1.0, **options)
+    assert isinstance(trained("guided", delta=0.0).scorer, DotScorer)
+
+
+@pytest.mark.parametrize("start", [0.0, 0.3, 2.0, 999.0])
+def test_a_climb_over_uneven_values(start):
+    values = (0.0, 0.5, 1.0, 4.0, 64.0)
+    for peak in values:
+        asked = []
+        found = climb(lambda v, p=peak, a=asked: a.append(v) or -abs(v - p), values, start)
+        assert found == peak
+        assert len(asked) == len(set(asked))
 
 
 def test_ials_may_be_scored_by_degree():

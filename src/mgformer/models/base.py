@@ -70,6 +70,13 @@ class Model(ABC):
     def scorer(self) -> Scorer:
         """Return the trained recommender."""
 
+    def guide(self) -> HistoryScorer | None:
+        """Return a closed-form scorer whose scores are added to those of embeddings, if any.
+
+        Its weight is chosen on validation.
+        """
+        return None
+
 
 class TrainableModel(nn.Module, Model):
     """A recommender with embeddings that gradient descent trains on batches of pairs.
@@ -96,13 +103,6 @@ class TrainableModel(nn.Module, Model):
     @abstractmethod
     def scorer(self) -> DotScorer:
         """Return the recommender in its current state of training."""
-
-    def guide(self) -> HistoryScorer | None:
-        """Return a closed-form scorer whose scores are added to those of the model, if any.
-
-        Its weight is chosen on validation.
-        """
-        return None
 
     def tables(self) -> list[nn.Parameter]:
         """Return the parameters that are looked up by node: a batch uses only a few rows."""

@@ -7,9 +7,10 @@ import torch
 from torch import Tensor
 
 from mgformer.data.interactions import Interactions
+from mgformer.errors import ConfigError
 from mgformer.graph.bipartite import Graph
 from mgformer.models import build_model, model_class
-from mgformer.models.base import TrainableModel
+from mgformer.models.base import Model, TrainableModel
 from mgformer.progress import phase, quietly
 from mgformer.ranking.score import Chosen, Scored, with_score
 from mgformer.ranking.scorers import HistoryScorer, Scorer
@@ -54,14 +55,14 @@ def fit(
     graph = Graph(pairs.matrix)
     with phase(f"preparing {config.model_name}", None):
         model = build_model(config.model_name, config.model, graph, rng)
+        guide = _guide(config, model, graph, rng) if config.score_kinds else None
+        if validator is not None:
+            validator.guide = guide
         if not isinstance(model, TrainableModel):
-            scored = _scored(config, graph, model.scorer(), None, validator, chosen)
+            scored = _scored(config, graph, model.scorer(), guide, validator, chosen)
             return Fitted(scored.scorer, Chosen(0, *scored[1:]), {})
-        guide = _guide(config, model, graph, rng)
     if before is not None:
         adopt(model, before, pairs.users, pairs.items)
-    if validator is not None:
-        validator.guide = guide
     done = loop.fit(
         model,
         pairs,
@@ -78,17 +79,21 @@ def fit(
 
 
 def _guide(
-    config: RunConfig, model: TrainableModel, graph: Graph, rng: np.random.Generator
+    config: RunConfig, model: Model, graph: Graph, rng: np.random.Generator
 ) -> HistoryScorer | None:
     """Return what adds to the scores of the model, or None."""
     name = config.score.guide
-    if name == "auto":
-        return model.guide()
-    if name == "none":
-        return None
-    guide = build_model(name, model_class(name).Config(), graph, rng).scorer()
-    assert isinstance(guide, HistoryScorer)
-    return guide
+    if name in ("ridge", "gfcf"):
+        guide = build_model(name, model_class(name).Config(), graph, rng).scorer()
+        assert isinstance(guide, HistoryScorer)
+        return guide
+    own = model.guide() if name == "auto" else None
+    if own is None and config.score.delta is not None:
+        raise ConfigError(
+            f"score.delta: {config.model_name} has no guide to weigh; leave it out, or set"
+            " score.guide=ridge"
+        )
+    return own
 
 
 def _scored(
