@@ -364,6 +364,22 @@ def test_an_old_bundle_without_weights_is_reported(run: Path, tmp_path: Path) ->
     assert "Inside the model" not in page.headings  # what it shows is trained
 
 
+@pytest.mark.parametrize("attention", ["landmarks", "kernel"])
+def test_a_bundle_of_an_older_version_recommends_and_is_reported(
+    attention: str, run: Path, tmp_path: Path
+) -> None:
+    """The model of its record no longer exists, or has weights of other shapes."""
+    bundle = load_bundle(run)
+    model = {"name": "mgformer", "attention": attention, "dim": 4, "rank": 4}
+    record = bundle.record.model_copy(update={"config": {**bundle.record.config, "model": model}})
+    save_bundle(type(bundle)(**{**vars(bundle), "record": record}), tmp_path / "run")
+    page = seen(write_report(tmp_path / "run").path)
+    assert page.headings
+    assert "Inside the model" not in page.headings
+    of_one = ["--user", bundle.users.values[0], "--json"]
+    assert succeed("recommend", tmp_path / "run", *of_one) == succeed("recommend", run, *of_one)
+
+
 class ShowsItself(BPRMF):
     """A model from outside that describes its insides."""
 

@@ -420,6 +420,8 @@ def test_these_are_all_options():
         ({"rank": 0}, "sharpness needs encodings with a residual"),
         ({"rank": 0, "normalized": False, "sharpness": None}, "normalized = false needs encodings"),
         ({**ADJACENCY, "features": "elu"}, "positive random features, got elu"),
+        ({"features": "relu", "num_heads": 2}, "cannot train heads without encodings"),
+        ({"features": "fourier", "num_heads": 2}, "cannot train heads without encodings"),
         ({"mask": "adjacency"}, "key_sample has no use with mask = adjacency"),
         ({"uniformity_weight": 0, "uniformity_t": 1}, "uniformity_t has no use"),
         ({"sharpness": "much"}, "valid number"),

@@ -24,7 +24,7 @@ TINY = {
 RUNS = {
     "select": {**TINY, "model.key_sample": 64},
     "refit": {
-        **TINY, "model.residual": 0, "model.num_heads": 4, "model.key_sample": 100,
+        **TINY, "model.num_layers": 2, "model.num_heads": 4, "model.key_sample": 100,
         "train.decay": "cosine", "split.refit": True,
     },
 }  # fmt: skip

@@ -143,6 +143,13 @@ class MGFormerConfig(ModelConfig):
             "sharpness needs encodings with a residual; set rank, or sharpness = none": (
                 reads_encodings and not self.rank
             ),
+            # Their queries and keys would start at zero, where these maps have no gradient.
+            f"features = {self.features} cannot train heads without encodings; set num_heads = 1,"
+            " or sharpness = none": (
+                reads_encodings
+                and self.features in ("fourier", "relu", "focused")
+                and (self.dim + self.rank) // self.num_heads <= self.dim
+            ),
             f"mask = adjacency needs positive random features, got {self.features}": (
                 adjacency and not FEATURE_MAPS[self.features].log
             ),
