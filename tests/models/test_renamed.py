@@ -9,7 +9,7 @@ from mgformer.runs.config import build_config
 
 RECORD = {
     "dim": 64, "rank": 32, "normalized": True, "encoding_scale": 0.2, "attention": "neighbors",
-    "num_layers": 2, "num_heads": 1, "num_neighbors": 16, "num_landmarks": 4096,
+    "num_layers": 1, "num_heads": 1, "num_neighbors": 16, "num_landmarks": 4096,
     "active_landmarks": 8, "sharpness": 5.0, "residual": "shaped", "attention_weight": 0.5,
     "centered": False, "local_weight": 0.25, "mask": "none", "degree_dim": 16,
     "features": "simplex", "redraw": False, "query_init": "structure", "uniformity_weight": 3.0,
@@ -41,8 +41,8 @@ def test_neighbors_are_now_guided():
     assert renamed("mgformer", RECORD) == (
         "guided",
         {
-            "guide": "spectral", "dim": 64, "rank": 32, "normalized": True, "encoding_scale": 0.2,
-            "num_neighbors": 16, "sharpness": 5.0, "num_layers": 2, "attention_weight": 0.5,
+            "guide": "spectral", "dim": 64, "rank": 32, "encoding_scale": 0.2,
+            "num_neighbors": 16, "sharpness": 5.0, "attention_weight": 0.5,
             "graph_weight": 0.25, "uniformity_weight": 3.0, "uniformity_t": 1.5,
         },
     )  # fmt: skip
@@ -60,7 +60,8 @@ def test_neighbors_are_now_guided():
     ],
 )
 def test_neighbors_were_the_default(options, expected):
-    assert renamed("mgformer", options) == ("guided", {"guide": "spectral", **expected})
+    expected = {"guide": "spectral", "num_neighbors": 32, **expected}
+    assert renamed("mgformer", options) == ("guided", expected)
 
 
 @pytest.mark.parametrize(

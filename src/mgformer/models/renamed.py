@@ -31,10 +31,25 @@ _ATTENTION = ("num_heads", "features", "mask", "key_sample", "attention_weight",
 _FORMS = {
     "neighbors": _Form(
         model="guided",
-        options={name: name for name in (*_SAME, "num_neighbors", "sharpness", "attention_weight")}
-        | {"encoding_scale": "encoding_scale", "local_weight": "graph_weight"},
-        added={"guide": "spectral"},
-        needed={"mask": "none", "num_heads": 1, "residual": "shaped", "neighbor_rank": None},
+        options={
+            "dim": "dim",
+            "rank": "rank",
+            "num_neighbors": "num_neighbors",
+            "sharpness": "sharpness",
+            "encoding_scale": "encoding_scale",
+            "attention_weight": "attention_weight",
+            "local_weight": "graph_weight",
+            "uniformity_t": "uniformity_t",
+        },
+        added={"guide": "spectral", "num_neighbors": 32},
+        needed={
+            "normalized": True,
+            "num_layers": 1,
+            "mask": "none",
+            "num_heads": 1,
+            "residual": "shaped",
+            "neighbor_rank": None,
+        },
         uniformity=1.0,
     ),
     "kernel": _Form(
