@@ -12,9 +12,10 @@ ranks highest for it, with the guide's scores as weights, and training learns th
   half to the K users in whose lists it scores highest.
 - Â e is one hop on the graph, for data in which it helps.
 
-The rows of M sum to 1, or to 0 without neighbors. The weights are fixed, so I + β M + w Â is one
-sparse matrix, and a training step touches only the nodes of its batch and their neighbors. The loss
-is alignment and uniformity. `guide()` gives the guide to the score, which adds it with a weight δ.
+The rows of M sum to 1. The part of a row is 0 if a node has no neighbors of this kind. The weights
+are fixed, so I + β M + w Â is one sparse matrix, and a training step touches only the nodes of its
+batch and their neighbors. The loss is alignment and uniformity. `guide()` gives the guide to the
+score, which adds it with a weight δ.
 
 With `guide = spectral` nodes attend to the nearest nodes by SVD encoding instead, and the encodings
 are additional channels of h.
@@ -22,6 +23,7 @@ are additional channels of h.
 Shapes: N nodes (users, then items), U users, I items, d channels, r of the encodings, K neighbors.
 """
 
+from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
@@ -37,6 +39,8 @@ from mgformer.graph.nearest import nearest_nodes
 from mgformer.graph.sparse import SparseProduct, csr_matmul, top_of_product, top_per_row
 from mgformer.graph.spectral import encodings_of
 from mgformer.models.base import EmbeddingDim, ModelConfig, TrainableModel
+from mgformer.models.guided_insides import attention_insides
+from mgformer.models.insides import Inside
 from mgformer.models.simple.ridge import Ridge
 from mgformer.models.simple.spectral import GFCF
 from mgformer.models.space import Float, Int
@@ -125,6 +129,7 @@ class Guided(TrainableModel):
         else:
             self.regression = _guide(options, graph, rng)
             attention = guided_attention(self.regression, graph, options.num_neighbors)
+        self.attention = attention  # M [N, N]
         matrix = sp.eye_array(self.num_nodes, dtype=np.float32, format="csr")
         matrix = matrix + options.attention_weight * attention
         if options.graph_weight:
@@ -163,6 +168,9 @@ class Guided(TrainableModel):
 
     def tables(self) -> list[nn.Parameter]:
         return [self.tokens]
+
+    def insides(self, graph: Graph, before: Mapping[str, Tensor] | None) -> list[Inside]:
+        return [*attention_insides(self.attention, graph)] if self.config.attention_weight else []
 
 
 def _guide(options: Guided.Config, graph: Graph, rng: np.random.Generator) -> HistoryScorer:

@@ -9,10 +9,10 @@
 The first four need a model with vectors. The product of the vectors of a user and of an item is the
 score by which the library ranks. The vectors of cold users are solved for from their items.
 
-A guide adds to this score what the items of the user give to the item, so the first four have its
-weights too: guide.parquet, guide.npz (a matrix for scipy.sparse.load_npz), or a second output of the
-ONNX model. An index finds the nearest vectors. With a guide, the items that the guide scores highest
-are candidates too, and all candidates are ordered by the sum.
+A guide adds to this score what the items of the user give to the item. The first four therefore
+have its weights too: guide.parquet, guide.npz (a matrix for scipy.sparse.load_npz), or a second
+output of the ONNX model. An index finds the nearest vectors. With a guide, the items that the guide
+scores highest are candidates too, and all candidates are ordered by the sum.
 
 Shapes: I items, D channels, n items of a history, N predictors of an item.
 """
