@@ -144,7 +144,8 @@ class Guided(TrainableModel):
 
     def outputs(self, nodes: Tensor) -> Tensor:
         """Return h [q, d + r] of distinct nodes."""
-        rows, tokens = self.matrix[nodes.numpy()], self.tokens
+        rows = self.matrix[nodes.numpy()]
+        tokens: Tensor = self.tokens
         if self.sparse_gradients:
             columns, places = np.unique(rows.indices, return_inverse=True)
             parts = (rows.data, places.astype(np.int32), rows.indptr)
