@@ -1,13 +1,12 @@
-"""Time an epoch of MGFormer beside one of DirectAU, and steps on growing graphs.
+"""Time epochs of guided and of MGFormer beside one of DirectAU, and steps on growing graphs.
 
     python -m benchmarks.training [--datasets amazon-beauty yelp2018] [--steps 10] [--repeats 5]
 
-Both train with the batch size, channels and threads of the dataset's mgformer.toml; DirectAU has
-two layers of LightGCN. A round is `steps` steps of each. MGFormer is also timed with all nodes as
-keys. The runs of table 2 tell how many epochs each model needs to its best validation
-NDCG@20; those of table 3 tell what more keys would add.
-The growing graphs are generated, with 10 pairs per user and items by a power law. They are trained
-with the preset of Beauty, and the optimizer that updates only the rows of a step.
+All train with the presets of table 2. A round is `steps` steps of each. The runs of table 2
+tell how many epochs each model needs to DirectAU's best validation NDCG@20; the time to reach it
+includes preparing, which for guided is the regression and its lists.
+The growing graphs are generated, with 10 pairs per user and items by a power law. Guided is trained
+on them with the preset of Beauty and the optimizer that updates only the rows of a step.
 """
 
 import argparse
@@ -30,12 +29,10 @@ from mgformer.runs.folder import Run
 from mgformer.runs.train import prepare
 from mgformer.training.memory import keep_freed_memory, use_large_pages
 
-OURS, THEIRS = "MGFormer", "DirectAU-LightGCN"
-KERNELS = "MGFormer, kernel attention to all"
+MODELS = {"guided": "guided", "mgformer": "MGFormer", "directau": "DirectAU-LightGCN"}
+"""Row of table 2 → name in this table."""
+THEIRS = "DirectAU-LightGCN"
 SIZES = (10_000, 100_000, 1_000_000)
-ALL_KEYS = ["model.key_sample=none"]
-WIDER = ("4,096 keys drawn",)
-"""Forms that draw more keys than the preset, at a higher cost."""
 
 
 def main() -> None:
@@ -58,113 +55,67 @@ def main() -> None:
 
 def epochs_of(dataset: str, options: argparse.Namespace) -> None:
     """Compare epochs on a dataset."""
-    steps = options.steps
-    preset = read_config(ROOT / "configs" / dataset / "mgformer.toml")
-    ours = build_config(preset)
-    theirs = build_config(
-        {
-            **{key: value for key, value in preset.items() if key not in ("model", "score")},
-            "model": {"name": "directau", "dim": preset["model"]["dim"], "num_layers": 2},
-        }
-    )
-    exact = build_config(with_settings(preset, ALL_KEYS))
-    split = prepare(ours).split
-    began = time.perf_counter()
-    our_steps = stepper(ours, split.train, steps)
-    preparing = time.perf_counter() - began
-    tasks = {
-        OURS: our_steps,
-        THEIRS: stepper(theirs, split.train, steps),
-        KERNELS: stepper(exact, split.train, 1),
-    }
+    steps, rows = options.steps, paper_rows.table2_rows(dataset, tuple(MODELS))
+    configs = {MODELS[row.name]: row.config for row in rows}
+    train = prepare(rows[0].config).split.train
+    tasks, preparing = {}, {}
+    for name, config in configs.items():
+        began = time.perf_counter()
+        tasks[name] = stepper(config, train, steps)
+        preparing[name] = time.perf_counter() - began
     seconds = interleaved(tasks, options.repeats)
-    count = num_batches(split.train, ours.train.batch_size)
-    epochs = {name: count * median(seconds[name]) / steps for name in (OURS, THEIRS)}
-    epochs[KERNELS] = count * median(seconds[KERNELS])  # one step a round
-    ratios = {
-        f"{OURS} ÷ {THEIRS}": median_ratio(seconds, OURS, THEIRS),
-        "the same with kernel attention to all": epochs[KERNELS] / epochs[THEIRS],
-        f"{OURS}: preparing ÷ epoch": preparing / epochs[OURS],
-    }
-    runs = runs_of_both(options.runs / dataset)
-    if runs:
-        ratios[f"{OURS}: validation ÷ training, as logged"] = validation_share(runs)
-    for label, (first, second) in epochs_to_best(runs).items():
-        ratios[f"epochs {label}, {OURS} ÷ {THEIRS}"] = first / second
-        time_ratio = ratios[f"{OURS} ÷ {THEIRS}"] * first / second
-        ratios[f"time {label}, {OURS} ÷ {THEIRS}"] = time_ratio
-    ratios |= quality_of(options.runs / dataset)
-    rows = [
+    counts = {name: num_batches(train, c.train.batch_size) for name, c in configs.items()}
+    epochs = {name: counts[name] * median(seconds[name]) / steps for name in configs}
+    ratios = {}
+    runs = paper_rows.find_all(rows, options.runs / dataset)  # with the options of the presets
+    for row, name in MODELS.items():
+        if name == THEIRS:
+            continue
+        ratios[f"{name} ÷ {THEIRS}, epoch"] = epochs[name] / epochs[THEIRS]
+        ratios[f"{name}: preparing ÷ epoch"] = preparing[name] / epochs[name]
+        pairs = of_same_seeds(runs.get(row, []), runs.get("directau", []))
+        if pairs:
+            ratios[f"{name}: validation ÷ training, as logged"] = validation_share(pairs)
+        reached = epochs_to_their_best(pairs)
+        if reached:
+            ours, theirs = (fmean(side) for side in zip(*reached, strict=True))
+            label = f"to the best of {THEIRS}, which {len(reached)} of {len(pairs)} seeds reach"
+            ratios[f"{name} ÷ {THEIRS}, epochs {label}"] = ours / theirs
+            ratios[f"{name} ÷ {THEIRS}, time {label}, preparing included"] = (
+                preparing[name] + ours * epochs[name]
+            ) / (preparing[THEIRS] + theirs * epochs[THEIRS])
+    table = [
         *(
-            (f"{name}, epoch of {count} steps on {dataset}", f"{value:.1f} s")
+            (f"{name}, epoch of {counts[name]} steps on {dataset}", f"{value:.1f} s")
             for name, value in epochs.items()
         ),
         *((label, f"{value:.3f}") for label, value in ratios.items()),
     ]
     figures = {"dataset": dataset, "epoch_seconds": epochs, "ratios": ratios}
-    report(f"training-{dataset}", rows, figures, save=options.save)
-
-
-def runs_of_both(folder: Path) -> list[tuple[Run, Run]]:
-    """Return the runs of MGFormer and DirectAU with the same seeds, and so the same splits."""
-    rows = paper_rows.table2_rows(folder.name, ("mgformer", "directau"))
-    found = paper_rows.find_all(rows, folder)  # with the protocol and options of the presets
-    return of_same_seeds(found.get("mgformer", []), found.get("directau", []))
+    report(f"training-{dataset}", table, figures, save=options.save)
 
 
 def of_same_seeds(ours: list[Run], theirs: list[Run]) -> list[tuple[Run, Run]]:
+    """Return pairs of runs with the same seeds, and so the same splits."""
     return [
         (mine, other) for mine in ours for other in theirs if mine.record.seed == other.record.seed
     ]
 
 
 def validation_share(pairs: list[tuple[Run, Run]]) -> float:
-    """Return the time of MGFormer's validation, with its search for scores, divided by training."""
+    """Return the time of our validation, with its search for scores, divided by training."""
     entries = [entry for run, _ in pairs for entry in run.log]
     validating = sum(entry.get("validation_seconds", 0.0) for entry in entries)
     return float(validating / sum(entry["seconds"] for entry in entries))
 
 
-def epochs_to_best(pairs: list[tuple[Run, Run]]) -> dict[str, tuple[float, float]]:
-    """Return the epochs that both need to their own best validation NDCG@20, and to DirectAU's.
-
-    Values are means over the seeds.
-    """
-    if not pairs:
-        return {}
-    found = {
-        "to the best validation NDCG@20": (
-            fmean(mine.record.epochs for mine, _ in pairs),
-            fmean(other.record.epochs for _, other in pairs),
-        )
-    }
-    reached = [
+def epochs_to_their_best(pairs: list[tuple[Run, Run]]) -> list[tuple[int, int]]:
+    """Return the epochs that we and they need to their best validation NDCG@20, if we reach it."""
+    return [
         (epoch, other.record.epochs)
         for mine, other in pairs
         if (epoch := first_reaching(mine, max(curve(other).values()))) is not None
     ]
-    if reached:
-        label = f"to the best of {THEIRS}, which {len(reached)} of {len(pairs)} seeds reach"
-        first, second = (fmean(side) for side in zip(*reached, strict=True))
-        found[label] = (first, second)
-    return found
-
-
-def quality_of(folder: Path) -> dict[str, float]:
-    """Return the validation NDCG@20 of the preset divided by that of wider forms."""
-    found = paper_rows.find_all(
-        paper_rows.table3_rows(folder.name, (paper_rows.AS_IT_IS, *WIDER)), folder
-    )
-    ratios = {}
-    for name in WIDER:
-        pairs = of_same_seeds(found.get(paper_rows.AS_IT_IS, []), found.get(name, []))
-        if pairs:
-            mine, other = (
-                fmean(run.record.valid[SELECTION_METRIC] for run in side)
-                for side in zip(*pairs, strict=True)
-            )
-            ratios[f"validation NDCG@20 ÷ that with {name}, {len(pairs)} seeds"] = mine / other
-    return ratios
 
 
 def curve(run: Run) -> dict[int, float]:
@@ -182,7 +133,7 @@ def first_reaching(run: Run, value: float) -> int | None:
 def growth(options: argparse.Namespace) -> None:
     """Time steps on generated graphs of growing size."""
     sizes, steps, repeats = options.sizes, options.steps, options.repeats
-    preset = read_config(ROOT / "configs" / paper_rows.REFERENCE / "mgformer.toml")
+    preset = read_config(ROOT / "configs" / paper_rows.REFERENCE / "guided.toml")
     config = build_config(with_settings(preset, ["train.optimizer=rows"]))
     tasks = {f"{size:,} nodes": stepper(config, generated(size), steps) for size in sizes}
     seconds = interleaved(tasks, repeats)

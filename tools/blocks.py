@@ -22,9 +22,9 @@ from mgformer.ranking.metrics import SELECTION_METRIC, SELECTION_METRICS
 from tools.store import RESULTS, p_values, read_json, read_tests, summaries
 
 DATASETS = ("amazon-beauty", "yelp2018", "gowalla", "alibaba")
-TWO_BEST = ("directau", "mgformer")
-SHORT = ("itemknn", "ials", "ease", *(name for name in paper_rows.PUBLISHED if name != "ultragcn"))
-"""Rows of the short table: the best simple models and those of the paper."""
+TWO_BEST = ("directau", "guided")
+SHORT = ("itemknn", "ials", "ease", "ridge", *paper_rows.PUBLISHED, "directau-guide", "guided")
+"""Rows of the short table: the best simple models, those of the paper, and ours."""
 SHORT_VARIANTS = (
     paper_rows.AS_IT_IS, "attention off", "no residual", "scores: dot product",
 )  # fmt: skip

@@ -7,7 +7,7 @@ from torch.nn import functional
 
 from mgformer.data.sampling import Batch
 from mgformer.graph.bipartite import Graph
-from mgformer.models.guided import Guided, guide_lists, guided_attention, with_unit_rows
+from mgformer.models.guided import Guided, attention_weights, guide_lists, guided_attention
 from mgformer.ranking.scorers import HistoryScorer
 from tests.graph.oracles_graph import largest
 from tests.nn import oracles_losses
@@ -24,20 +24,20 @@ def distinct(num_users, num_items, seed=3):
     return Graph(sp.csr_array((random.random((num_users, num_items)) < 0.3).astype(np.float32)))
 
 
-def attention_oracle(r, b, count):
+def attention_oracle(r, b, count, power):
     """M [N, N], node by node, for scores r B."""
     num_users, num_items = r.shape
     lists = np.zeros((num_users, num_items))
     for u in range(num_users):
         scores = np.array([sum(b[i, j] for i in np.flatnonzero(r[u])) for j in range(num_items)])
-        lists[u] = largest(np.where(r[u] > 0, 0, scores), count)
+        lists[u] = largest(np.where(r[u] > 0, 0, scores), count) ** power
     m = np.zeros((num_users + num_items, num_users + num_items))
     for u in range(num_users):
         if lists[u].sum():
             m[u, num_users:] = lists[u] / lists[u].sum()
     for i in range(num_items):
         users = largest(lists[:, i], count)
-        items = largest(np.where(np.arange(num_items) == i, 0, b[i]), count)
+        items = largest(np.where(np.arange(num_items) == i, 0, b[i]), count) ** power
         if users.sum():
             m[num_users + i, :num_users] = 0.5 * users / users.sum()
         if items.sum():
@@ -47,15 +47,16 @@ def attention_oracle(r, b, count):
 
 @pytest.mark.parametrize("size", SIZES, ids=str)
 @pytest.mark.parametrize("count", [1, 3, 100])
-def test_attention_to_the_lists_of_the_guide(size, count):
+@pytest.mark.parametrize("power", [1.0, 2.5])
+def test_attention_to_the_lists_of_the_guide(size, count, power):
     graph = distinct(*size)
     b = np.random.default_rng(5).standard_normal((size[1], size[1])).astype(np.float32)
     np.fill_diagonal(b, 0)
     r = graph.interactions.toarray().astype(np.float64)
-    expected = attention_oracle(r, b.astype(np.float64), count)
+    expected = attention_oracle(r, b.astype(np.float64), count, power)
     for weights in (sp.csr_array(b), torch.from_numpy(b)):  # the sparse path and the dense one
         guide = HistoryScorer(graph.interactions, weights)
-        found = guided_attention(guide, graph, count).toarray()
+        found = guided_attention(guide, graph, count, power).toarray()
         np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
@@ -70,8 +71,10 @@ def test_lists_leave_out_what_users_have():
 
 def test_rows_sum_to_one_or_are_empty():
     matrix = sp.csr_array(np.array([[1, 3, 0], [0, 0, 0], [0, 0, 2]], dtype=np.float32))
-    expected = [[0.25, 0.75, 0], [0, 0, 0], [0, 0, 1]]
-    np.testing.assert_allclose(with_unit_rows(matrix).toarray(), expected)
+    expected = [[0.1, 0.9, 0], [0, 0, 0], [0, 0, 1]]
+    np.testing.assert_allclose(attention_weights(matrix, 2.0).toarray(), expected)
+    tiny = attention_weights(matrix * np.float32(1e-30), 2.0)  # squares would be zero
+    np.testing.assert_allclose(tiny.toarray(), expected)
 
 
 @pytest.mark.parametrize("guide", ["ridge", "gfcf"])
@@ -82,7 +85,7 @@ def test_outputs_and_gradients(guide, beta, w):
         graph, guide=guide, dim=5, num_neighbors=3, attention_weight=beta, graph_weight=w
     ).double()
     nodes = torch.tensor([0, 4, 22, 23, 39])
-    attention = guided_attention(model.guide(), graph, 3).toarray().astype(np.float64)
+    attention = guided_attention(model.guide(), graph, 3, 2.0).toarray().astype(np.float64)
     hop = graph.adjacency.toarray().astype(np.float64)
     whole = torch.from_numpy(np.eye(40) + beta * attention + w * hop)
     tokens = model.tokens.detach().clone().requires_grad_()

@@ -117,12 +117,12 @@ def test_whole_records_of_kernel_attention_and_of_none_can_be_read():
     record = {**RECORD, "local_weight": 0.0}
     kernel = build_config({"model": {"name": "mgformer", **record, "attention": "kernel"}})
     assert kernel.model == MGFormer.Config(
-        dim=64, rank=32, num_layers=2, mask="none", attention_weight=0.5, sharpness=5.0,
+        dim=64, rank=32, mask="none", attention_weight=0.5, sharpness=5.0,
         key_sample=None, uniformity_weight=1.5, uniformity_t=1.5,
     )  # fmt: skip
     off = build_config({"model": {"name": "mgformer", **record, "attention": "none"}})
     assert off.model == MGFormer.Config(
-        dim=64, rank=32, num_layers=2, attention_weight=0, uniformity_weight=1.5, uniformity_t=1.5
+        dim=64, rank=32, attention_weight=0, uniformity_weight=1.5, uniformity_t=1.5
     )
 
 

@@ -35,11 +35,11 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def as_mgformer(run: Run, folder: Path) -> None:
-    """Store a run as if it was one of MGFormer, which all rows are tested against."""
-    (row,) = paper_rows.table2_rows("demo", ["mgformer"])
+def as_guided(run: Run, folder: Path) -> None:
+    """Store a run as if it was one of guided, which all rows are tested against."""
+    (row,) = paper_rows.table2_rows("demo", ["guided"])
     config = row.config.model_copy(update={"seed": run.record.seed})
-    record = run.record.model_copy(update={"model": "mgformer", "config": config.to_mapping()})
+    record = run.record.model_copy(update={"model": "guided", "config": config.to_mapping()})
     folder.mkdir(parents=True)
     run.per_user.write_parquet(folder / "per_user.parquet")
     write_json(folder / "record.json", record.to_mapping())
@@ -87,19 +87,19 @@ def test_tests_are_computed_and_kept(runs: Path, tmp_path: Path) -> None:
     results = tmp_path / "results"
     rows = {name: summarize([run.record for run in own]) for name, own in found.items()}
     for run in found["popularity"]:
-        as_mgformer(run, tmp_path / "runs" / "mgformer" / f"seed-{run.record.seed}")
+        as_guided(run, tmp_path / "runs" / "guided" / f"seed-{run.record.seed}")
     shutil.copytree(runs / "puresvd", tmp_path / "runs" / "puresvd")
     for _ in range(2):  # the second time replaces the first
         collect(tmp_path / "runs", results)
     tests = {test.metric: test for test in read_tests("demo", results)}
     assert len(read_tests("demo", results)) == len(tests) == 2
-    both = {"puresvd": found["puresvd"], "mgformer": found["popularity"]}
-    expected = row_tests(both, {"puresvd": "mgformer"})["puresvd"]["ndcg@20"]
+    both = {"puresvd": found["puresvd"], "guided": found["popularity"]}
+    expected = row_tests(both, {"puresvd": "guided"})["puresvd"]["ndcg@20"]
     assert tests["ndcg@20"].p == expected.p_value
     assert tests["ndcg@20"].difference == expected.difference
-    assert (tests["ndcg@20"].a, tests["ndcg@20"].b) == ("puresvd", "mgformer")
-    named = {"puresvd": rows["puresvd"], "mgformer": rows["popularity"]}
-    found_p = p_values("demo", {"puresvd": "mgformer"}, named, "ndcg@20", results)
+    assert (tests["ndcg@20"].a, tests["ndcg@20"].b) == ("puresvd", "guided")
+    named = {"puresvd": rows["puresvd"], "guided": rows["popularity"]}
+    found_p = p_values("demo", {"puresvd": "guided"}, named, "ndcg@20", results)
     assert found_p == {"puresvd": expected.p_value}
 
 

@@ -2,7 +2,8 @@
 
 Attention helps if its weights carry information that the tokens do not have. A closed-form
 item-item model, the guide, carries much of it. So every node attends to the nodes that the guide
-ranks highest for it, with the guide's scores as weights, and training learns the tokens:
+ranks highest for it, with the squares of the guide's scores as weights, and training learns the
+tokens:
 
     h = e + β M e + w Â e
 
@@ -55,7 +56,6 @@ GUIDES = {
     "l2": ("ridge",),
     "dropout": ("ridge",),
     "rank": ("gfcf", "spectral"),
-    "sharpness": ("spectral",),
     "encoding_scale": ("spectral",),
 }
 """The guides that use an option; it is refused with others."""
@@ -95,8 +95,9 @@ class Guided(TrainableModel):
         rank: PositiveInt | None = None
         """Number of singular vectors: 256 with guide = gfcf, 128 with guide = spectral."""
         sharpness: PositiveFloat | None = None
-        """Factor of the cosine of two encodings in the attention scores, with guide = spectral;
-        10 by default."""
+        """How much closer neighbors outweigh others. Attention weights are proportional to
+        (guide score)^sharpness, 2 by default; with guide = spectral to exp(sharpness · cosine of
+        the encodings), 10 by default."""
         encoding_scale: PositiveFloat | None = None
         """Factor of the encodings in h, with guide = spectral; 0.2 by default."""
 
@@ -125,10 +126,14 @@ class Guided(TrainableModel):
         if options.guide == "spectral":
             encodings = encodings_of(graph, options.rank or 128, rng, normalized=True)
             encodings = functional.normalize(encodings)
-            attention = spectral_attention(encodings, options.num_neighbors, options.sharpness)
+            attention = spectral_attention(
+                encodings, options.num_neighbors, options.sharpness or 10.0
+            )
         else:
             self.regression = _guide(options, graph, rng)
-            attention = guided_attention(self.regression, graph, options.num_neighbors)
+            attention = guided_attention(
+                self.regression, graph, options.num_neighbors, options.sharpness or 2.0
+            )
         self.attention = attention  # M [N, N]
         matrix = sp.eye_array(self.num_nodes, dtype=np.float32, format="csr")
         matrix = matrix + options.attention_weight * attention
@@ -182,15 +187,17 @@ def _guide(options: Guided.Config, graph: Graph, rng: np.random.Generator) -> Hi
     return Ridge(Ridge.Config(**given), graph, rng).scorer()
 
 
-def guided_attention(guide: HistoryScorer, graph: Graph, count: int) -> sp.csr_array:
+def guided_attention(
+    guide: HistoryScorer, graph: Graph, count: int, sharpness: float
+) -> sp.csr_array:
     """Return M [N, N]: what users and items attend to, `count` nodes of a kind each."""
     alone = sp.eye_array(graph.num_items, dtype=np.float32, format="csr")
     users = guide_lists(guide, graph.interactions, count)
     items = guide_lists(guide, sp.csr_array(alone), count)
     to_users = top_per_row(sp.csr_array(users.T.tocsr()), count)
     blocks = [
-        [None, with_unit_rows(users)],
-        [0.5 * with_unit_rows(to_users), 0.5 * with_unit_rows(items)],
+        [None, attention_weights(users, sharpness)],
+        [0.5 * attention_weights(to_users, sharpness), 0.5 * attention_weights(items, sharpness)],
     ]
     return sp.csr_array(sp.block_array(blocks, format="csr", dtype=np.float32))
 
@@ -217,21 +224,25 @@ def guide_lists(guide: HistoryScorer, histories: sp.csr_array, count: int) -> sp
     return sp.csr_array(parts, shape=histories.shape)
 
 
-def with_unit_rows(matrix: sp.csr_array) -> sp.csr_array:
-    """Return the matrix with every row divided by its sum; empty rows stay empty."""
-    totals = np.asarray(matrix.sum(axis=1)).ravel()
-    return sp.csr_array(
-        (matrix.data / np.repeat(totals, np.diff(matrix.indptr)), matrix.indices, matrix.indptr),
-        shape=matrix.shape,
-    )
+def attention_weights(scores: sp.csr_array, sharpness: float) -> sp.csr_array:
+    """Return softmax(sharpness · log score) of each row of positive scores; empty rows stay empty.
+
+    This is score^sharpness, divided by the sum of the row.
+    """
+    counts = np.diff(scores.indptr)
+    peaks = scores.max(axis=1).toarray().ravel()
+    weights = (scores.data / np.repeat(peaks, counts)) ** np.float32(sharpness)
+    powers = sp.csr_array((weights, scores.indices, scores.indptr), shape=scores.shape)
+    powers.data /= np.repeat(powers.sum(axis=1), counts)
+    return powers
 
 
-def spectral_attention(encodings: Tensor, count: int, sharpness: float | None) -> sp.csr_array:
+def spectral_attention(encodings: Tensor, count: int, sharpness: float) -> sp.csr_array:
     """Return M [N, N]: softmax over the nearest nodes by cosine of their unit encodings."""
     nodes, cosines = nearest_nodes(encodings, count)
     # Nodes without an encoding have no neighbors; missing neighbors get weight 0.
     far = (encodings.square().sum(1) == 0)[:, None] | ~cosines.isfinite()
-    weights = ((sharpness or 10.0) * cosines.masked_fill(far, 0)).softmax(1) * ~far
+    weights = (sharpness * cosines.masked_fill(far, 0)).softmax(1) * ~far
     starts = np.arange(0, nodes.numel() + 1, nodes.shape[1], dtype=np.int32)
     parts = (weights.flatten().numpy(), nodes.flatten().numpy().astype(np.int32), starts)
     return sp.csr_array(parts, shape=(len(nodes), len(nodes)))

@@ -204,16 +204,19 @@ class HistoryScorer(Scorer):
 
     def scores(self, users: Tensor) -> Tensor:
         rows = self.histories[users.numpy()]
-        total = torch.zeros(rows.shape)
+        parts = []
         if isinstance(self.weights, Tensor):
-            total += csr_matmul(rows, self.weights)
+            parts.append(csr_matmul(rows, self.weights))
         elif self.weights is not None:
-            total += _sparse_product(rows, self.weights)
+            parts.append(_sparse_product(rows, self.weights))
         if self.through is not None:
-            total += _sparse_product(rows, self._into, self.through)
+            parts.append(_sparse_product(rows, self._into, self.through))
         if self.left is not None and self.right is not None:
             # float64, so that the bits of a row do not depend on the batch.
-            total += (csr_matmul(rows, self.left).double() @ self._right64.T).float()
+            parts.append((csr_matmul(rows, self.left).double() @ self._right64.T).float())
+        total = parts[0] if parts else torch.zeros(rows.shape)
+        for part in parts[1:]:
+            total += part
         return total
 
     @cached_property

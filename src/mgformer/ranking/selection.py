@@ -106,6 +106,8 @@ class Validator:
             return Scored(scorer)
         search = _Search(self, scorer, self.split)
         starts = [self._start(kind) for kind in self.kinds]
+        if self.guide is not None:  # a score with a guide takes longer: begin with the sample
+            starts = [_Search(self, scorer, self.sample).best(starts, searched=True, fine=False)]
         return search.scored(search.best(starts, searched=True, fine=True))
 
     def _start(self, kind: Kind) -> Weights:

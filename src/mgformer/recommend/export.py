@@ -99,12 +99,12 @@ def _to_parquet(bundle: Bundle) -> Export:
             table = table.with_columns(bundle.item_names.rename("name"))
         files[f"{side}_vectors.parquet"] = table.write_parquet
     if (guide := _guide(bundle)) is not None:
-        columns = {
+        weights = {
             "item": bundle.items.decode(row_numbers(guide)),
             "adds_to": bundle.items.decode(guide.indices),
             "weight": guide.data,
         }
-        files["guide.parquet"] = pl.DataFrame(columns).write_parquet
+        files["guide.parquet"] = pl.DataFrame(weights).write_parquet
     return files, {}
 
 
@@ -150,8 +150,7 @@ def _to_faiss(bundle: Bundle) -> Export:
     else:
         proposed = min(PROPOSED * k, scorer.num_items)
         _, near = index.search(vectors, proposed)
-        assert isinstance(bundle.scorer, SumScorer)
-        added = sp.csr_array(bundle.scorer.history.histories[users] @ guide)
+        added = sp.csr_array(bundle.train.matrix[users] @ guide)
         found = reranked(vectors, items, near, added, k)
     hits = [len(np.intersect1d(one, other)) for one, other in zip(exact, found, strict=True)]
     measured = {f"recall@{k}": float(np.mean(hits)) / k, "compared_users": len(users)}
