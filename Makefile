@@ -16,7 +16,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@touch $@
 
 demo: setup  ## train on the built-in data and show recommendations
-	$(BIN)/mgformer train demo --model mgformer --out runs/demo
+	$(BIN)/mgformer train demo --model guided --out runs/demo
 	$(BIN)/mgformer recommend runs/demo --user amir-186 --user elif-004 --user bella-787 -k 8
 
 test: setup  ## run the tests

@@ -67,7 +67,7 @@ def test_exports_are_used_as_documented(
     recommender = Recommender.fit("demo", "bprmf", train={"epochs": 5})
     for form in ("onnx", "faiss", "parquet"):
         export(recommender.bundle, form, Path("runs/mine/export"))
-    new_user, index = blocks((ROOT / "docs/guide/export.md").read_text(), "python")
+    _, new_user, index, _ = blocks((ROOT / "docs/guide/export.md").read_text(), "python")
     exec(new_user, {})
     answer = recommender.recommend_for(["sailing-02", "sailing-03"], 5, exclude_seen=False)
     assert capsys.readouterr().out.strip() == str(answer["item"].to_list())
@@ -75,6 +75,21 @@ def test_exports_are_used_as_documented(
     found = recommender.recommend(recommender.bundle.users.values[:3], 5, exclude_seen=False)
     lists = found.group_by("user", maintain_order=True).agg("item")["item"]
     assert capsys.readouterr().out.strip() == str(lists.to_list())
+
+
+def test_exports_with_a_guide_are_used_as_documented(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    recommender = Recommender.fit("demo", "guided", train={"epochs": 2}, score={"delta": 2})
+    for form in ("npz", "faiss", "onnx", "parquet"):
+        export(recommender.bundle, form, Path("runs/mine/export"))
+    user, new_user, _, search = blocks((ROOT / "docs/guide/export.md").read_text(), "python")
+    lists = recommender.recommend(["bella-787"], 5, exclude_seen=False)
+    answer = recommender.recommend_for(["sailing-02", "sailing-03"], 5, exclude_seen=False)
+    for code, expected in ((user, lists), (new_user, answer), (search, lists)):
+        exec(code, {})
+        assert capsys.readouterr().out.strip() == str(expected["item"].to_list())
 
 
 def test_the_readme_lists_every_model() -> None:

@@ -62,13 +62,14 @@ def neighborhood(attention: sp.csr_array, nodes: Nodes, num_users: int) -> Neigh
     rank = np.arange(rows.nnz) - np.repeat(rows.indptr[:-1], counts)
     ranked, to_users = weights[order], rows.indices[order] < num_users
     linked = np.count_nonzero(counts)
-    means = [
+    mean_to_users, mean_to_items = (
         np.bincount(rank, ranked * of_side, minlength=counts.max()) / linked
         for of_side in (to_users, ~to_users)
-    ]
+    )
     shares = weights / np.bincount(node, weights)[node]
     entropy = np.bincount(node, -shares * np.log(shares), minlength=len(nodes))
-    return Neighborhood(*means, float(np.exp(entropy[counts > 0]).mean()))
+    effective = float(np.exp(entropy[counts > 0]).mean())
+    return Neighborhood(mean_to_users, mean_to_items, effective)
 
 
 def strongest_neighbors(attention: sp.csr_array, node: int) -> tuple[Nodes, Values]:
