@@ -29,9 +29,7 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--datasets", nargs="*", default=["amazon-beauty", "yelp2018", "gowalla"])
-    parser.add_argument(
-        "--items", type=int, default=1_000_000, help="of the large catalog"
-    )
+    parser.add_argument("--items", type=int, default=1_000_000, help="of the large catalog")
     parser.add_argument("--pairs", type=int, default=50_000_000)
     parser.add_argument("--save", action="store_true", help="write results/benchmarks")
     options = parser.parse_args()

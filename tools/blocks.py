@@ -61,6 +61,7 @@ RATIOS: list[tuple[str, str, Callable[[dict[str, Any]], float]]] = [
     ),
 ]
 """Benchmark, what it compares, and our time as a share of the other's."""
+NOT_MEASURED = "Not measured yet.\n"
 PAPER_MODEL = "MGFormer ÷ DirectAU-LightGCN, epoch"
 
 
@@ -75,7 +76,7 @@ def table2(dataset: str) -> str:
     rows = paper_rows.table2_rows(dataset)
     found = _figures(rows, dataset)
     if not found:
-        return "Not measured yet.\n"
+        return NOT_MEASURED
     text = provenance(rows, found, f"mgformer reproduce table2 --dataset {dataset} --seeds 3")
     return "\n".join([_quality(rows, dataset).markdown(), group_table(found).markdown(), text])
 
@@ -99,6 +100,8 @@ def more_seeds() -> str:
 def table3() -> str:
     """Return the variants of MGFormer on Beauty."""
     rows = paper_rows.table3_rows(REFERENCE)
+    if not _figures(rows, REFERENCE):
+        return NOT_MEASURED
     command = f"mgformer reproduce table3 --dataset {REFERENCE}"
     text = provenance(rows, _figures(rows, REFERENCE), command)
     return f"{_quality(rows, REFERENCE).markdown()}\n{text}"
@@ -106,10 +109,13 @@ def table3() -> str:
 
 def short_table3() -> str:
     """Return the variants of MGFormer that explain most, without the paper's figures and times."""
-    table = _quality(paper_rows.table3_rows(REFERENCE), REFERENCE)
+    rows = paper_rows.table3_rows(REFERENCE)
+    if not _figures(rows, REFERENCE):
+        return NOT_MEASURED
+    table = _quality(rows, REFERENCE)
     kept = [0, *map(table.columns.index, ("Recall@20", "NDCG@20", "p (NDCG@20)", "seeds"))]
-    rows = [[line[at] for at in kept] for line in table.rows if line[0] in SHORT_VARIANTS]
-    return Table([table.columns[at] for at in kept], rows).markdown()
+    lines = [[line[at] for at in kept] for line in table.rows if line[0] in SHORT_VARIANTS]
+    return Table([table.columns[at] for at in kept], lines).markdown()
 
 
 def presets() -> str:
@@ -204,7 +210,7 @@ def benchmark(name: str) -> str:
     """Return the table of a benchmark, and the machine that it ran on."""
     path = RESULTS / "benchmarks" / f"{name}.json"
     if not path.exists():
-        return "Not measured yet.\n"
+        return NOT_MEASURED
     found = read_json(path)
     machine = dict(found["machine"])
     parts = [
