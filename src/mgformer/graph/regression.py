@@ -22,9 +22,11 @@ import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 
-from mgformer.graph.sparse import BLOCK_ENTRIES, ranges, row_numbers, top_of_product
+from mgformer.graph.sparse import ranges, row_numbers, top_of_product
 from mgformer.progress import phase
 
+THREAD_ENTRIES = 1 << 20
+"""Numbers that a thread holds at a time, unless one item needs more: they fit into a cache."""
 SMALL_CATALOG = 4096
 """Up to so many items, the co-occurrences of all pairs of items are counted at once."""
 
@@ -46,7 +48,7 @@ def local_ridge(
     l2: float,
     dropout: float,
     *,
-    block_entries: int = BLOCK_ENTRIES,
+    block_entries: int = THREAD_ENTRIES,
 ) -> sp.csr_array:
     """Return B [I, I]; scores of a history are its product with B.
 
@@ -152,9 +154,15 @@ class _Systems:
         keys = np.repeat(system, degrees) * self.items.shape[1] + users
         names, numbers = self._table(num_systems), np.arange(len(keys), dtype=np.int32)
         names[keys] = numbers
-        starts = np.concatenate([[0], np.cumsum(degrees)]).astype(np.int32)
-        ones, shape = np.ones(len(keys), dtype=np.float32), (len(predictors), len(keys))
-        x = sp.csr_array((ones, names[keys], starts), shape=shape)
+        columns = names[keys]
+        # Most users have one of the predictors only: they are in no count of shared users.
+        several = np.bincount(columns, minlength=len(keys))[columns] > 1
+        starts = np.concatenate([[0], np.cumsum(several)])[
+            np.concatenate([[0], np.cumsum(degrees)])
+        ]
+        columns = columns[several]
+        ones, shape = np.ones(len(columns), dtype=np.float32), (len(predictors), len(keys))
+        x = sp.csr_array((ones, columns, starts.astype(np.int32)), shape=shape)
         return sp.csr_array(x @ x.T.tocsr())
 
     def _table(self, num_systems: int) -> NDArray[np.int32]:
