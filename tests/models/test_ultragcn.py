@@ -58,6 +58,8 @@ def slow_loss(model, r, batch, negatives):
         return torch.log1p(torch.exp(s))
 
     total = torch.zeros((), dtype=torch.float64)
+    shared = len(negatives) == 1
+    negatives = negatives.expand(len(batch.users), -1)
     for u, i, drawn in zip(*(part.tolist() for part in (*batch, negatives)), strict=True):
         total = total + (c.w1 + c.w2 * beta(r, u, i)) * softplus(-score(u, i))
         for j in drawn:
@@ -66,7 +68,9 @@ def slow_loss(model, r, batch, negatives):
         for k in sorted(range(num_items), key=lambda k: (-close[i, k], k))[: c.num_neighbors]:
             total = total + c.neighbor_weight * close[i, k] * softplus(-score(u, k))
         norm = r.sum() / r[u].sum() * (x[u] @ x[u])
-        norm = norm + num_items * (x[num_users + drawn[0]] @ x[num_users + drawn[0]])
+        counted = drawn if shared else drawn[:1]
+        for j in counted:
+            norm = norm + num_items * (x[num_users + j] @ x[num_users + j]) / len(counted)
         total = total + c.l2 / 2 * norm
     return total / len(batch.users)
 
@@ -101,6 +105,31 @@ def test_the_loss_is_its_formula(num_negatives, options, cheap, random_graph):
     torch.testing.assert_close(fast, slow, rtol=1e-6, atol=0)
     torch.testing.assert_close(model.embeddings.grad, expected, rtol=0, atol=1e-6)
     assert expected.abs().max() > 0.1
+
+
+@pytest.mark.parametrize("num_negatives", [1, 7])
+def test_the_loss_with_shared_items_is_its_formula(num_negatives, random_graph):
+    graph = random_graph(9, 13)
+    model = build(graph)
+    batch, negatives = example(graph, num_negatives)
+    slow = slow_loss(model, graph.interactions.toarray().astype(float), batch, negatives[:1])
+    (expected,) = torch.autograd.grad(slow, model.embeddings)
+    fast = model.loss_against(batch, negatives[:1])
+    fast.backward()
+    torch.testing.assert_close(fast, slow, rtol=1e-6, atol=0)
+    torch.testing.assert_close(model.embeddings.grad, expected, rtol=0, atol=1e-6)
+
+
+def test_a_batch_may_share_its_items(random_graph, monkeypatch):
+    graph = random_graph(9, 13)
+    batch = Batch(torch.tensor([0, 3]), torch.tensor([2, 5]))
+    for draw, rows in (("pair", 2), ("batch", 1)):
+        model, drawn = build(graph, num_negatives=6, draw=draw), []
+        monkeypatch.setattr(
+            model, "loss_against", lambda _, negatives, to=drawn: to.append(negatives)
+        )
+        model.loss(batch, torch.Generator().manual_seed(1))
+        assert drawn[0].shape == (rows, 6)
 
 
 def test_without_degrees_and_neighbors_it_is_weighted_logistic_factorization(random_graph):
