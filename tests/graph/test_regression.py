@@ -4,14 +4,14 @@ import scipy.sparse as sp
 import torch
 
 from mgformer.graph import regression
-from mgformer.graph.regression import local_ridge, nearest_items
+from mgformer.graph.regression import local_ridge, local_ridges, nearest_items
 from tests.models.simple import oracles_simple as oracles
 
 
 @pytest.fixture(params=["small catalog", "large catalog"], autouse=True)
 def catalog(request, monkeypatch):
     """Both ways to count the users that predictors share."""
-    monkeypatch.setattr(regression, "SMALL_CATALOG", 4096 if "small" in request.param else 0)
+    monkeypatch.setattr(regression, "SMALL_CATALOG", 10_000 if "small" in request.param else 0)
 
 
 SIZES = [(1, 3), (2, 3), (7, 2), (33, 20), (13, 29)]
@@ -44,12 +44,16 @@ def test_few_predictors(num_predictors):
 @pytest.mark.parametrize("block_entries", [1, 500, 20_000])
 def test_blocks_do_not_matter(block_entries):
     r = distinct(97, 23)
-    whole, parts = (
-        local_ridge(r, 9, 2.0, 0.3),
-        local_ridge(r, 9, 2.0, 0.3, block_entries=block_entries),
-    )
+    whole = local_ridge(r, 9, 2.0, 0.3)
+    (parts,) = local_ridges(r, 9, (2.0,), 0.3, block_entries=block_entries)
     np.testing.assert_array_equal(whole.indices, parts.indices)
     np.testing.assert_allclose(whole.data, parts.data, atol=1e-6)
+
+
+def test_several_penalties_at_once():
+    r, l2s = distinct(97, 23), (0.5, 2.0, 40.0)
+    for l2, found in zip(l2s, local_ridges(r, 9, l2s, 0.3), strict=True):
+        np.testing.assert_array_equal(found.toarray(), local_ridge(r, 9, l2, 0.3).toarray())
 
 
 def test_nearest_items_are_counts_of_shared_users():

@@ -12,7 +12,7 @@ users, ρ the popular ones. The cost grows linearly with the number of items.
 Shapes: U users, I items, N predictors of an item, b items of a block.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from threading import local
@@ -22,13 +22,13 @@ import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 
-from mgformer.graph.sparse import ranges, row_numbers, top_of_product
+from mgformer.graph.sparse import block_slices, ranges, row_numbers, top_of_product
 from mgformer.progress import phase
 
 THREAD_ENTRIES = 1 << 20
 """Numbers that a thread holds at a time, unless one item needs more: they fit into a cache."""
-SMALL_CATALOG = 4096
-"""Up to so many items, the co-occurrences of all pairs of items are counted at once."""
+SMALL_CATALOG = 10_000
+"""Up to so many items, the co-occurrences of all pairs are counted once: at most 400 MB."""
 
 
 def nearest_items(interactions: sp.csr_array, count: int) -> sp.csr_array:
@@ -43,50 +43,67 @@ def nearest_items(interactions: sp.csr_array, count: int) -> sp.csr_array:
 
 
 def local_ridge(
+    interactions: sp.csr_array, num_predictors: int, l2: float, dropout: float
+) -> sp.csr_array:
+    """Return B [I, I]; scores of a history are its product with B."""
+    (weights,) = local_ridges(interactions, num_predictors, (l2,), dropout)
+    return weights
+
+
+def local_ridges(
     interactions: sp.csr_array,
     num_predictors: int,
-    l2: float,
+    l2s: Sequence[float],
     dropout: float,
     *,
     block_entries: int = THREAD_ENTRIES,
-) -> sp.csr_array:
-    """Return B [I, I]; scores of a history are its product with B.
+) -> list[sp.csr_array]:
+    """Return B [I, I] for each of several λ; most of the work is shared.
 
     Args:
         interactions: R [U, I], of zeros and ones.
         num_predictors: N, predictors of each item.
-        l2: λ, the penalty on every weight.
+        l2s: λ, the penalties on every weight.
         dropout: ρ, the penalty per user of the predictor.
         block_entries: Numbers that a thread holds at a time.
     """
     near = nearest_items(interactions, num_predictors)
     items = sp.csr_array(interactions.T.tocsr())
-    system = _Systems(items, near, l2, dropout)
-    weights = np.empty(near.nnz, dtype=np.float32)
+    system = _Systems(items, near, l2s, dropout)
+    weights = np.empty((len(l2s), near.nnz), dtype=np.float32)
 
     def solve(chosen: NDArray[np.intp]) -> int:
         places, found = system.solve(chosen)
-        weights[places] = found
+        weights[:, places] = found
         return len(chosen)
 
     with phase("item regression", near.shape[0]) as advance, _one_thread_each() as threads:
         for done in threads.map(solve, system.blocks(block_entries)):
             advance(done)
-    by_target = sp.csr_array((weights, near.indices, near.indptr), shape=near.shape)
-    return sp.csr_array(by_target.T.tocsr())
+    by_target = (sp.csr_array((one, near.indices, near.indptr), near.shape) for one in weights)
+    return [sp.csr_array(one.T.tocsr()) for one in by_target]
 
 
 class _Systems:
     """The normal equations of all items, solved in blocks."""
 
-    def __init__(self, items: sp.csr_array, near: sp.csr_array, l2: float, dropout: float) -> None:
-        self.items, self.near, self.l2, self.dropout = items, near, l2, dropout
+    def __init__(
+        self,
+        items: sp.csr_array,
+        near: sp.csr_array,
+        l2s: Sequence[float],
+        dropout: float,
+    ) -> None:
+        self.items, self.near, self.l2s, self.dropout = items, near, l2s, dropout
         self.degrees = np.diff(items.indptr).astype(np.int64)
         self.counts = np.diff(near.indptr)
         self.buffers = local()
-        # In a small catalog all co-occurrences fit into one block, and none is counted twice.
-        small = items.shape[0] <= SMALL_CATALOG
-        self.all_shared = (items @ items.T).toarray() if small else None
+        self.all_shared = None
+        if items.shape[0] <= SMALL_CATALOG:
+            # Catalogs of dense data are small, and there most pairs would be counted many times.
+            self.all_shared = np.empty((items.shape[0],) * 2, dtype=np.float32)
+            for rows in block_slices(*self.all_shared.shape):
+                (items[rows] @ items.T).toarray(out=self.all_shared[rows])
 
     def blocks(self, block_entries: int) -> Iterator[NDArray[np.intp]]:
         """Yield items in blocks whose systems, users and look-up tables have bounded size."""
@@ -105,7 +122,7 @@ class _Systems:
             yield order[start:]
 
     def solve(self, chosen: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
-        """Return the weights of the predictors of some items, and their places in `near`."""
+        """Return the places of the predictors of some items in `near` [p], and weights [λ, p]."""
         counts = self.counts[chosen]
         places = ranges(self.near.indptr[chosen], counts)
         predictors, width = self.near.indices[places], int(counts.max())
@@ -121,12 +138,14 @@ class _Systems:
         # Padding has 1 on the diagonal and 0 on the right: its weights are 0.
         left[:, np.arange(width), np.arange(width)] = 1
         right = np.zeros((len(chosen), width, 1), dtype=np.float32)
-        penalty = self.l2 + self.dropout * self.degrees[predictors]
-        left[system, column, column] = self.degrees[predictors] + penalty
         right[system, column, 0] = self.near.data[places]
-        factor = torch.linalg.cholesky(torch.from_numpy(left))
-        weights = torch.cholesky_solve(torch.from_numpy(right), factor)
-        return places, weights.numpy()[system, column, 0]
+        found = []
+        for l2 in self.l2s:
+            left[system, column, column] = (1 + self.dropout) * self.degrees[predictors] + l2
+            factor = torch.linalg.cholesky(torch.from_numpy(left))
+            weights = torch.cholesky_solve(torch.from_numpy(right), factor)
+            found.append(weights.numpy()[system, column, 0])
+        return places, np.stack(found)
 
     def _from_all(
         self,

@@ -2,16 +2,35 @@
 
 It is EASE with few predictors for each item: sparse, parallel, and linear in the number of items.
 `graph/regression.py` has the equations.
+
+The best penalty λ differs from dataset to dataset by a factor of ten and more. If it is not given,
+it is chosen on the training data alone: a tenth of the items of some users is held out, and the λ
+whose weights rank these items best is taken. Solving for several λ shares most of the work.
 """
 
+import logging
 from typing import Annotated
 
+import numpy as np
+import scipy.sparse as sp
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 
-from mgformer.graph.regression import local_ridge
+from mgformer.graph.regression import local_ridge, local_ridges
+from mgformer.graph.sparse import pattern_of
 from mgformer.models.base import Model, ModelConfig
 from mgformer.models.space import Float, Int
+from mgformer.progress import quietly
+from mgformer.ranking.metrics import SELECTION_K, ndcg
 from mgformer.ranking.scorers import HistoryScorer
+from mgformer.ranking.topk import top_k
+
+PENALTIES = (15.0, 60.0, 240.0, 960.0)
+"""Values of λ to choose from."""
+USUAL_PENALTY = 60.0
+"""λ if no user has two items."""
+MOST_USERS = 4096
+"""Users whose items are held out to choose λ."""
+log = logging.getLogger("mgformer")
 
 
 class Ridge(Model):
@@ -22,8 +41,9 @@ class Ridge(Model):
 
         num_predictors: Annotated[PositiveInt, Int(20, 400, log=True)] = 200
         """N, items that predict an item."""
-        l2: Annotated[PositiveFloat, Float(10.0, 1e3, log=True)] = 60.0
-        """λ, penalty on the weight of every predictor."""
+        l2: Annotated[PositiveFloat | None, Float(10.0, 1e3, log=True)] = None
+        """λ, penalty on the weight of every predictor. It is chosen on a part of the training
+        data if not given."""
         dropout: Annotated[NonNegativeFloat, Float(0.0, 1.0)] = 0.5
         """ρ, penalty per user of the predictor. It holds back popular items."""
 
@@ -31,4 +51,38 @@ class Ridge(Model):
 
     def scorer(self) -> HistoryScorer:
         config, r = self.config, self.graph.interactions
-        return HistoryScorer(r, local_ridge(r, config.num_predictors, config.l2, config.dropout))
+        l2 = config.l2
+        if l2 is None:
+            l2 = best_penalty(r, config.num_predictors, config.dropout, self.rng)
+            log.info("ridge: l2 = %g ranks held-out training items best", l2)
+        return HistoryScorer(r, local_ridge(r, config.num_predictors, l2, config.dropout))
+
+
+def best_penalty(
+    r: sp.csr_array, num_predictors: int, dropout: float, rng: np.random.Generator
+) -> float:
+    """Return the λ that ranks held-out training pairs best, by NDCG."""
+    known, held_out = hold_out(r, rng)
+    counts = np.diff(held_out.indptr)
+    users = np.flatnonzero(counts)
+    if not len(users):
+        return USUAL_PENALTY
+    rows, found = np.arange(len(users))[:, None], {}
+    relevant = sp.csr_array(held_out[users])
+    weights = local_ridges(known, num_predictors, PENALTIES, dropout)
+    with quietly():
+        for l2, one in zip(PENALTIES, weights, strict=True):
+            best = top_k(HistoryScorer(known, one), users, SELECTION_K, seen=known).items
+            hits = (relevant[rows, best].toarray() > 0) & (best >= 0)
+            found[l2] = float(ndcg(hits, counts[users], SELECTION_K).mean())
+    return max(found, key=lambda l2: found[l2])
+
+
+def hold_out(r: sp.csr_array, rng: np.random.Generator) -> tuple[sp.csr_array, sp.csr_array]:
+    """Split R into pairs that stay, and a tenth of the items of some users, at least one each."""
+    counts = np.diff(r.indptr)
+    taken = np.zeros(r.nnz, dtype=bool)
+    for user in rng.permutation(np.flatnonzero(counts > 1))[:MOST_USERS]:
+        size = max(1, counts[user] // 10)
+        taken[r.indptr[user] + rng.choice(counts[user], size, replace=False)] = True
+    return pattern_of(r, ~taken), pattern_of(r, taken)

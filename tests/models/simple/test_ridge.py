@@ -1,0 +1,72 @@
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+
+from mgformer.graph.bipartite import Graph
+from mgformer.models.simple import ridge
+from mgformer.models.simple.ridge import Ridge, best_penalty, hold_out
+from mgformer.ranking.scorers import HistoryScorer
+from tests.models.simple import oracles_simple as oracles
+
+
+def clusters(num_users=200, num_items=60, seed=2):
+    """Users of six tastes, with noise."""
+    random = np.random.default_rng(seed)
+    same = random.integers(0, 6, num_users)[:, None] == np.arange(num_items) % 6
+    return sp.csr_array((random.random(same.shape) < 0.05 + 0.35 * same).astype(np.float32))
+
+
+@pytest.mark.parametrize("l2", [0.5, 20.0])
+def test_scores_by_the_formula(l2, rng):
+    r = clusters(40, 17)
+    options = {"num_predictors": 100, "l2": l2, "dropout": 0.3}
+    model = Ridge(Ridge.Config(**options), Graph(r), rng)
+    dense = r.toarray().astype(np.float64)
+    expected = dense @ oracles.ridge(dense, **options)
+    found = model.scorer().scores(torch.arange(40)).numpy()
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_a_tenth_of_some_users_is_held_out(monkeypatch):
+    monkeypatch.setattr(ridge, "MOST_USERS", 30)
+    r = clusters()
+    known, held_out = hold_out(r, np.random.default_rng(0))
+    np.testing.assert_array_equal((known + held_out).toarray(), r.toarray())
+    counts, all_counts = np.diff(held_out.indptr), np.diff(r.indptr)
+    chosen = counts > 0
+    assert chosen.sum() == 30
+    np.testing.assert_array_equal(counts[chosen], np.maximum(1, all_counts[chosen] // 10))
+
+
+def test_the_penalty_is_the_best_on_held_out_pairs(monkeypatch):
+    r, found = clusters(), {}
+    known, held_out = hold_out(r, np.random.default_rng(5))
+    for l2 in ridge.PENALTIES:
+        b = oracles.ridge(known.toarray().astype(np.float64), 30, l2, 0.5)
+        scores = np.where(known.toarray() > 0, -np.inf, known @ b)
+        values = []
+        for user in np.flatnonzero(np.diff(held_out.indptr)):
+            wanted = set(held_out[[int(user)]].indices.tolist())
+            ranked = np.argsort(-scores[user], kind="stable")[:20]
+            gains = [1 / np.log2(n + 2) for n, item in enumerate(ranked) if item in wanted]
+            ideal = sum(1 / np.log2(n + 2) for n in range(min(20, len(wanted))))
+            values.append(sum(gains) / ideal)
+        found[l2] = np.mean(values)
+    assert len({round(value, 6) for value in found.values()}) > 1
+    assert best_penalty(r, 30, 0.5, np.random.default_rng(5)) == max(found, key=found.get)
+
+
+def test_the_penalty_is_chosen_or_given(rng):
+    r = clusters()
+    chosen = best_penalty(r, 30, 0.5, np.random.default_rng(1))
+    own = Ridge(Ridge.Config(num_predictors=30), Graph(r), np.random.default_rng(1)).scorer()
+    given = Ridge(Ridge.Config(num_predictors=30, l2=chosen), Graph(r), rng).scorer()
+    assert isinstance(own, HistoryScorer)
+    np.testing.assert_array_equal(own.weights.toarray(), given.weights.toarray())
+    assert chosen != 60.0  # the choice depends on the data
+
+
+def test_users_of_one_item_have_nothing_to_hold_out(rng):
+    r = sp.csr_array(np.eye(4, dtype=np.float32))
+    assert best_penalty(r, 3, 0.5, rng) == ridge.USUAL_PENALTY
