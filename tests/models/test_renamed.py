@@ -60,7 +60,8 @@ def test_neighbors_are_now_guided():
     ],
 )
 def test_neighbors_were_the_default(options, expected):
-    expected = {"guide": "spectral", "num_neighbors": 32, **expected}
+    defaults = {"guide": "spectral", "num_neighbors": 32, "uniformity_weight": 1.0}
+    expected = {**defaults, **expected}
     assert renamed("mgformer", options) == ("guided", expected)
 
 

@@ -80,7 +80,7 @@ class Guided(TrainableModel):
         """β, weight of attention."""
         graph_weight: Annotated[NonNegativeFloat, Float(0.0, 1.0)] = 0.0
         """w, weight of one hop on the graph."""
-        uniformity_weight: Annotated[NonNegativeFloat, Float(0.1, 10.0, log=True)] = 1.0
+        uniformity_weight: Annotated[NonNegativeFloat, Float(0.1, 10.0, log=True)] = 0.5
         """Weight of uniformity in the loss."""
         uniformity_t: float = Field(2.0, gt=0, le=20)
         """t in exp(−t ‖·‖²)."""

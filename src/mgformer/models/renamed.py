@@ -41,7 +41,7 @@ _FORMS = {
             "local_weight": "graph_weight",
             "uniformity_t": "uniformity_t",
         },
-        added={"guide": "spectral", "num_neighbors": 32},
+        added={"guide": "spectral", "num_neighbors": 32, "uniformity_weight": 1.0},
         needed={
             "normalized": True,
             "num_layers": 1,
