@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 from mgformer.graph.sparse import block_slices, ranges, row_numbers, top_of_product
 from mgformer.progress import phase
 
-THREAD_ENTRIES = 1 << 20
-"""Numbers that a thread holds at a time, unless one item needs more: they fit into a cache."""
+THREAD_ENTRIES = 1 << 21
+"""Numbers that a thread holds at a time, unless one item needs more."""
 SMALL_CATALOG = 10_000
 """Up to so many items, the co-occurrences of all pairs are counted once: at most 400 MB."""
 
