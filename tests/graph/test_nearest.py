@@ -75,8 +75,8 @@ def test_many_nodes_without_faiss(rng, monkeypatch):
     monkeypatch.setitem(sys.modules, "faiss", None)
     encodings = random_rows(rng, 9, 3)
     message = (
-        "attention = neighbors: got 9 nodes, too many to compare all pairs without the package"
-        " faiss; pip install 'mgformer[ann]', or set model.attention=kernel"
+        "guide = spectral: got 9 nodes, too many to compare all pairs without the package"
+        " faiss; pip install 'mgformer[ann]', or set model.guide=ridge"
     )
     with pytest.raises(ConfigError, match=f"^{re.escape(message)}$"):
         nearest_nodes(encodings, 2, exact_nodes=8)

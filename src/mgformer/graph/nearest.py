@@ -45,8 +45,8 @@ def _by_index(encodings: Tensor, k: int) -> tuple[Tensor, Tensor]:
         import faiss
     except ImportError as error:
         raise ConfigError(
-            f"attention = neighbors: got {len(encodings)} nodes, too many to compare all pairs"
-            " without the package faiss; pip install 'mgformer[ann]', or set model.attention=kernel"
+            f"guide = spectral: got {len(encodings)} nodes, too many to compare all pairs"
+            " without the package faiss; pip install 'mgformer[ann]', or set model.guide=ridge"
         ) from error
     rows = encodings.numpy()
     cells = max(1, int(4 * len(rows) ** 0.5))

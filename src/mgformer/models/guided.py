@@ -8,15 +8,15 @@ tokens:
     h = e + β M e + w Â e
 
 - A user attends to the K items with the highest guide scores, without the items that the user has.
-  They would be in nearly every list of the training pairs, but in few lists of new pairs.
+  With them, most training pairs would stand in the user's own list, but few new pairs would.
 - An item attends half to the K items that the guide recommends to a history of this item alone,
   half to the K users in whose lists it scores highest.
 - Â e is one hop on the graph, for data in which it helps.
 
-The rows of M sum to 1. The part of a row is 0 if a node has no neighbors of this kind. The weights
-are fixed, so I + β M + w Â is one sparse matrix, and a training step touches only the nodes of its
-batch and their neighbors. The loss is alignment and uniformity. `guide()` gives the guide to the
-score, which adds it with a weight δ.
+A row of M sums to 1, or to less if the node lacks neighbors of one kind. The weights are fixed, so
+I + β M + w Â is one sparse matrix, and a training step reads only the nodes of its batch and their
+neighbors. The loss is alignment and uniformity. `guide()` returns the guide, and the score adds it
+with a weight δ.
 
 With `guide = spectral` nodes attend to the nearest nodes by SVD encoding instead, and the encodings
 are additional channels of h.

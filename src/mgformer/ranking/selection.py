@@ -65,13 +65,9 @@ class Validator:
             num_users: Size of the sample of users that judges epochs; 0 means all.
             memory_mb: Bound on the working memory of ranking.
         """
-        self.split, self.kinds, self.gamma, self.delta = (
-            split,
-            tuple(kinds),
-            score.gamma,
-            score.delta,
-        )
-        self.guide: HistoryScorer | None = None
+        self.split, self.kinds = split, tuple(kinds)
+        self.gamma, self.delta = score.gamma, score.delta
+        self.guide: HistoryScorer | None = None  # known only when the model is built
         self.sample = replace(split, valid=sample_users(split.valid, num_users))
         self.options = EvaluationConfig(ks=(SELECTION_K,), memory_mb=memory_mb)
         self.degrees = torch.from_numpy(
