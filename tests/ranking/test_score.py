@@ -19,7 +19,6 @@ from mgformer.ranking.score import (
     GRIDS,
     Grid,
     ScoreConfig,
-    best_gamma,
     climb,
     guided,
     rescored,
@@ -109,7 +108,7 @@ def test_the_walk_finds_the_top_of_any_hill(kind):
             asked.append(gamma)
             return 3 * (gamma - peak) if gamma < peak else peak - gamma
 
-        assert best_gamma(steep_on_one_side, grid) == peak
+        assert climb(steep_on_one_side, grid.values(), grid.start) == peak
         assert len(asked) == len(set(asked))
         assert set(asked) <= set(POINTS[kind])
         # From the start to the top, a step beyond it, and one to the other side of the start.
@@ -119,14 +118,15 @@ def test_the_walk_finds_the_top_of_any_hill(kind):
 @pytest.mark.parametrize("value", [0.0, 0.7])
 def test_on_a_plateau_the_search_stays_at_its_start(value):
     asked = []
-    assert best_gamma(lambda gamma: asked.append(gamma) or value, Grid(0.25, 0.05, 1.5)) == 0.25
+    values = Grid(0.25, 0.05, 1.5).values()
+    assert climb(lambda gamma: asked.append(gamma) or value, values, 0.25) == 0.25
     assert sorted(asked) == [0.2, 0.25, 0.3]
 
 
 def test_a_plateau_is_not_walked_over():
-    grid = Grid(0.25, 0.05, 1.5)
-    assert best_gamma(lambda gamma: min(gamma, 0.5), grid) == 0.5
-    assert best_gamma(lambda gamma: -max(gamma, 0.1), grid) == 0.1
+    values = Grid(0.25, 0.05, 1.5).values()
+    assert climb(lambda gamma: min(gamma, 0.5), values, 0.25) == 0.5
+    assert climb(lambda gamma: -max(gamma, 0.1), values, 0.25) == 0.1
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_impossible_scores_are_refused(options, message):
 @pytest.mark.parametrize(
     ("name", "score", "message"),
     [
-        ("ease", {"kind": "cosine"}, "score: ease has no embeddings to compare; leave"),
+        ("ease", {"kind": "cosine"}, "score: ease has no embeddings to compare; only time"),
         ("popularity", {"gamma": 0.5}, "score: popularity has no embeddings to compare"),
         ("ials", {"gamma": 0.5}, "score.gamma needs score.kind = degree or prior"),
         ("mgformer", {"gamma": 0.5}, "score.gamma needs score.kind = degree or prior"),
@@ -181,7 +181,8 @@ def trained(name="mgformer", refit=False, **score):
         "directau": {"dim": 8},
         "guided": {"dim": 8},
     }
-    sections = {"train": {"epochs": 1}, "evaluation": {"ks": [20]}, "split": {"refit": refit}}
+    split = {"kind": "ratio", "refit": refit}
+    sections = {"train": {"epochs": 1}, "evaluation": {"ks": [20]}, "split": split}
     model = {"name": name, **tiny[name]}
     return train(build_config({"model": model, "score": score, **sections}))
 

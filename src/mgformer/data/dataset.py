@@ -130,7 +130,8 @@ def load_dataset(name: str, options: DataConfig | None = None) -> Dataset:
 
         dataset = demo_dataset(options)
     elif form := local_form(name):
-        chosen = {**form.options, **options.model_dump(exclude_defaults=True)}
+        known_order = {} if entry(name).chronological else {"order": "none"}
+        chosen = {**form.options, **known_order, **options.model_dump(exclude_defaults=True)}
         dataset = read_dataset(folder / form.interactions, DataConfig.model_validate(chosen), name)
         if form.item_names and options.item_names is None:
             file, sep = form.item_names
@@ -206,7 +207,13 @@ def _read_parts(
     if all(name in ("parquet", "jsonl") for name in formats.values()):
         _refuse_mixed_ids(frames, files)
     shared = set.intersection(*(set(frame.columns) for frame in frames.values()))
-    columns = [name for name in ("user", "item", "time", "weight") if name in shared]
+    columns = [name for name in ("user", "item", "time", "place", "weight") if name in shared]
+    if "place" in shared:  # the parts follow each other in time
+        starts = np.cumsum([0, *(frame.height for frame in frames.values())]).tolist()
+        frames = {
+            part: frame.with_columns(pl.col("place") + start)
+            for (part, frame), start in zip(frames.items(), starts, strict=False)
+        }
     # Ids become text, and times floats, where parts differ in type.
     pooled = pl.concat([frame.select(columns) for frame in frames.values()], how="vertical_relaxed")
     users, items = number(pooled["user"])[0], number(pooled["item"])[0]

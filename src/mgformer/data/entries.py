@@ -56,6 +56,8 @@ class CatalogEntry:
     citation: str
     source: str
     """Web page of the dataset."""
+    chronological: bool = False
+    """Whether rows without times stand in order of time."""
     files: Sequence[RemoteFile] = ()
     """Files to download; none if the dataset is generated."""
     forms: Sequence[Form] = ()

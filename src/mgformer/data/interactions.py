@@ -33,6 +33,8 @@ class Interactions:
     """[E] item of each pair, ascending within a user."""
     times: NDArray[np.int64] | NDArray[np.float64] | None = None
     """[E] time of each pair, in any unit; merged duplicates keep the latest."""
+    places: NDArray[np.int64] | None = None
+    """[E] place of each pair in its source, if the source is in order of time."""
     weights: NDArray[np.float32] | None = None
     """[E] weight of each pair; merged duplicates are added up."""
     duplicates: int = 0
@@ -42,7 +44,7 @@ class Interactions:
     def from_frame(
         cls, frame: pl.DataFrame, users: Ids | None = None, items: Ids | None = None
     ) -> "Interactions":
-        """Build from columns `user`, `item` and optionally `time`, `weight`.
+        """Build from columns `user`, `item` and optionally `time`, `place`, `weight`.
 
         Pass `users` and `items` to use ids of a larger table, which must contain all ids.
         """
@@ -52,8 +54,9 @@ class Interactions:
         else:
             rows, columns = users.encode(frame["user"]), items.encode(frame["item"])
         times = frame["time"].to_numpy() if "time" in frame.columns else None
+        places = frame["place"].to_numpy() if "place" in frame.columns else None
         weights = frame["weight"].cast(pl.Float32).to_numpy() if "weight" in frame.columns else None
-        return cls.from_numbers(users, items, rows, columns, times, weights)
+        return cls.from_numbers(users, items, rows, columns, times, weights, places)
 
     @classmethod
     def from_numbers(
@@ -64,6 +67,7 @@ class Interactions:
         columns: NDArray[np.int32],
         times: NDArray[np.int64] | NDArray[np.float64] | None = None,
         weights: NDArray[np.float32] | None = None,
+        places: NDArray[np.int64] | None = None,
     ) -> "Interactions":
         """Build from numbered pairs in any order; duplicates are merged."""
         width = max(len(items), 1)
@@ -71,7 +75,10 @@ class Interactions:
         keys, order = _sorted_with_order(keys, highest=len(users) * width)
         starts = np.flatnonzero(np.diff(keys, prepend=-1))
         if len(starts):
-            times = None if times is None else np.maximum.reduceat(times.take(order), starts)
+            times, places = (
+                None if values is None else np.maximum.reduceat(values.take(order), starts)
+                for values in (times, places)
+            )
             weights = None if weights is None else np.add.reduceat(weights.take(order), starts)
         merged = len(keys) - len(starts)
         if merged:
@@ -79,7 +86,8 @@ class Interactions:
         keys = keys[starts]
         counts = np.bincount(keys // width, minlength=len(users))
         indptr = np.concatenate([[0], np.cumsum(counts)])
-        return cls(users, items, indptr, (keys % width).astype(np.int32), times, weights, merged)
+        items_of_pairs = (keys % width).astype(np.int32)
+        return cls(users, items, indptr, items_of_pairs, times, places, weights, merged)
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -97,6 +105,14 @@ class Interactions:
         """[E] user of each pair."""
         return np.repeat(np.arange(self.num_users, dtype=np.int32), np.diff(self.indptr))
 
+    @property
+    def order(self) -> NDArray[np.int64] | NDArray[np.float64] | None:
+        """[E] values that grow with time: times or places; None if no order is known.
+
+        Times are comparable between users, places only within a user.
+        """
+        return self.places if self.times is None else self.times
+
     @cached_property
     def matrix(self) -> sp.csr_array:
         """[U, I] the binary interaction matrix R, float32 with int32 indices."""
@@ -112,6 +128,7 @@ class Interactions:
             indptr=np.concatenate([[0], np.cumsum(counts)]),
             indices=self.indices[keep],
             times=None if self.times is None else self.times[keep],
+            places=None if self.places is None else self.places[keep],
             weights=None if self.weights is None else self.weights[keep],
             duplicates=0,
         )
@@ -124,13 +141,11 @@ class Interactions:
         """Return the pairs of both; they must share ids and have no pair in common."""
         assert self.users == other.users
         assert self.items == other.items
-        both = [(self.times, other.times), (self.weights, other.weights)]
-        times, weights = (
-            None if a is None or b is None else np.concatenate([a, b]) for a, b in both
-        )
+        both = [(getattr(self, n), getattr(other, n)) for n in ("times", "weights", "places")]
+        values = (None if a is None or b is None else np.concatenate([a, b]) for a, b in both)
         rows = np.concatenate([self.rows, other.rows])
         indices = np.concatenate([self.indices, other.indices])
-        merged = Interactions.from_numbers(self.users, self.items, rows, indices, times, weights)
+        merged = Interactions.from_numbers(self.users, self.items, rows, indices, *values)
         assert merged.duplicates == 0
         return merged
 

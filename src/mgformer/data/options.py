@@ -32,6 +32,9 @@ class DataConfig(BaseModel):
     """Column of item ids: a name, or a position counted from 0."""
     time: str | int | None = None
     """Column of times: increasing numbers or ISO dates; an empty name ignores times."""
+    order: Literal["auto", "file", "none"] = "auto"
+    """Whether rows without times stand in order of time. file: they do; none: they do not; auto:
+    the items of a line of a LightGCN file do, unless all lines are sorted."""
     rating: str | int | None = None
     """Column of ratings, used by min_rating only; an empty name ignores ratings."""
     weight: str | int | None = None
@@ -52,19 +55,23 @@ class SplitConfig(BaseModel):
     kind: str = "auto"
     """ratio: random items of each user (the paper's protocol); last: each user's last items; time:
     one cut in time for all users; users: whole users; given: the dataset's own parts; auto: given
-    if the dataset has parts, else ratio. A split from outside, package.module:function, gets the
-    pairs, these options and a generator, and returns 0 (train), 1 (validation) or 2 (test) for
-    each pair."""
-    valid: float = Field(0.1, ge=0, lt=1)
+    if the dataset has parts, time if it has times, else ratio. A split from outside,
+    package.module:function, gets the pairs, these options and a generator, and returns 0 (train), 1
+    (validation) or 2 (test) for each pair."""
+    valid: float | None = Field(None, ge=0, lt=1)
     """Validation share: of each user's items (ratio), of all interactions (time) or of all users
     (users). With last, any share above 0 means one item. With given, it applies to train if the
-    dataset has no validation part."""
+    dataset has no validation part. By default 0.1; with given, the share that test has."""
+    valid_kind: Literal["auto", "last", "random"] = "auto"
+    """With given: which items of a user are taken from train for validation. last: the latest;
+    auto: last if times or an order are known, else random."""
     test: float = Field(0.1, ge=0, lt=1)
     """Test share, counted like valid; ignored with given."""
     history: float = Field(0.5, gt=0, lt=1)
     """With users: share of a held-out user's items that the model sees before it ranks."""
-    refit: bool = False
-    """After selection, train again on train and validation together before the test."""
+    refit: bool | None = None
+    """After selection, train again on train and validation together before the test. By default
+    with time, and with given if validation is taken from train."""
 
     @field_validator("kind")
     @classmethod
@@ -78,7 +85,7 @@ class SplitConfig(BaseModel):
 
     @model_validator(mode="after")
     def _leaves_something_to_train(self) -> "SplitConfig":
-        if self.valid + self.test >= 1:
+        if (self.valid or 0) + self.test >= 1:
             raise ValueError(f"valid + test must be below 1, got {self.valid} + {self.test}")
         if self.refit and self.kind == "users":
             raise ValueError("refit is not possible with kind=users; use another kind")

@@ -1,8 +1,8 @@
 """Split a dataset into train, validation and test.
 
 A split depends on the pairs, the options and a random generator: the same seed gives the same
-parts. The parts are disjoint and contain all pairs. Train keeps at least one item of every user who
-is ranked; held-out users have theirs in `history`.
+parts. The parts are disjoint and contain all pairs. Only users with items in train are ranked;
+held-out users have theirs in `history`.
 """
 
 import logging
@@ -21,6 +21,7 @@ from mgformer.errors import ConfigError, DataError
 log = logging.getLogger("mgformer")
 
 TRAIN, VALID, TEST, HISTORY = range(4)
+VALID_SHARE = 0.1
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,36 +34,119 @@ class Split:
     test: Interactions
     history: Interactions | None = None
     """Items of held-out users that the model sees before it ranks; None if no user is held out."""
+    protocol: str = ""
+    """How the parts were made, in a few words."""
+    chronological: bool = False
+    """Whether held-out pairs are later than those that the model is trained on."""
+    refit: bool = False
+    """Whether the model is trained again on train and validation before the test."""
 
 
 def split_dataset(dataset: Dataset, options: SplitConfig, rng: np.random.Generator) -> Split:
     """Split a dataset as the options say."""
-    kind = options.kind
-    if kind == "auto":
-        kind = "given" if dataset.parts else "ratio"
+    kind = _kind(dataset, options)
     if kind == "given":
-        if not dataset.parts:
-            raise DataError(
-                f"{dataset.name}: got split.kind=given and no train and test parts; "
-                "use a folder with train.* and test.*, or another split.kind"
-            )
-        train = dataset.parts["train"]
-        test = dataset.parts.get("test", train.no_pairs())
-        if "valid" in dataset.parts:
-            return Split(kind, train, dataset.parts["valid"], test)
-        labels = _ratio(train, options.model_copy(update={"test": 0.0}), rng)
-        return Split(kind, train.subset(labels == TRAIN), train.subset(labels == VALID), test)
+        return _given(dataset, options, rng)
     pairs = dataset.interactions
-    if kind in ("last", "time") and pairs.times is None:
+    known = pairs.times if kind == "time" else pairs.order
+    if kind in ("last", "time") and known is None:
         raise DataError(
             f"{dataset.name}: split.kind={kind} needs times, got no time column; "
             "name it with --set data.time=NAME"
+            + (", or set data.order=file if rows are in order of time" if kind == "last" else "")
+        )
+    options = options.model_copy(
+        update={"valid": VALID_SHARE if options.valid is None else options.valid}
+    )
+    if options.valid + options.test >= 1:
+        raise ConfigError(
+            f"split.valid + split.test must be below 1, got {options.valid} + {options.test}"
         )
     builtin = {"ratio": _ratio, "last": _last, "time": _time, "users": _users}
     cut = builtin.get(kind) or partial(_outside, kind)
     labels = cut(pairs, options, rng)
     train, valid, test, history = (pairs.subset(labels == part) for part in range(4))
-    return Split(kind, train, valid, test, history if kind == "users" else None)
+    return Split(
+        kind,
+        train,
+        valid,
+        test,
+        history if kind == "users" else None,
+        protocol=_protocol(kind, options),
+        chronological=kind in ("last", "time"),
+        refit=kind == "time" if options.refit is None else options.refit,
+    )
+
+
+def _kind(dataset: Dataset, options: SplitConfig) -> str:
+    """Return the kind of split; `auto` follows what the dataset has."""
+    if options.kind != "auto":
+        return options.kind
+    if dataset.parts:
+        return "given"
+    times = dataset.interactions.times
+    if times is None or not len(times) or times.min() == times.max():
+        return "ratio"
+    log.info(
+        "%s has times: the latest pairs are for validation and test (set split.kind=ratio to take"
+        " random pairs instead)",
+        dataset.name,
+    )
+    return "time"
+
+
+def _given(dataset: Dataset, options: SplitConfig, rng: np.random.Generator) -> Split:
+    """Return the parts of a dataset; validation is taken from train if it has none."""
+    if not dataset.parts:
+        raise DataError(
+            f"{dataset.name}: got split.kind=given and no train and test parts; "
+            "use a folder with train.* and test.*, or another split.kind"
+        )
+    whole = dataset.parts["train"]
+    test = dataset.parts.get("test", whole.no_pairs())
+    if "valid" in dataset.parts:
+        return Split(
+            "given",
+            whole,
+            dataset.parts["valid"],
+            test,
+            protocol="train, validation and test as given",
+            chronological=whole.order is not None,
+            refit=bool(options.refit),
+        )
+    if options.valid_kind == "last" and whole.order is None:
+        raise DataError(
+            f"{dataset.name}: split.valid_kind=last needs times or an order, got neither; name the"
+            " times with --set data.time=NAME, or set data.order=file"
+        )
+    last = whole.order is not None and options.valid_kind != "random"
+    share = options.valid
+    if share is None:
+        share = len(test) / (len(whole) + len(test)) if len(test) else VALID_SHARE
+    keys = _time_order(whole, rng) if last else rng.random(len(whole))
+    num_valid, _ = held_out_counts(np.diff(whole.indptr), share, 0.0)
+    labels = _label_tails(whole, keys, num_valid, np.zeros_like(num_valid))
+    return Split(
+        "given",
+        whole.subset(labels == TRAIN),
+        whole.subset(labels == VALID),
+        test,
+        protocol=f"parts as given, validation {'the last' if last else 'a random'} {share:.2g} of"
+        " each user's train items",
+        chronological=whole.order is not None,
+        refit=options.refit is not False,
+    )
+
+
+def _protocol(kind: str, options: SplitConfig) -> str:
+    shares = f"valid {options.valid:g}, test {options.test:g}"
+    known = {
+        "ratio": f"per user at random, {shares}",
+        "last": "last item of each user for test, the one before for validation",
+        "time": f"one moment for all, {shares} of the interactions",
+        "users": f"whole users held out, {shares}, known by {options.history:g} of their items",
+    }
+    return known.get(kind, "a split from outside")
 
 
 def held_out_counts(
@@ -98,8 +182,7 @@ def _last(pairs: Interactions, options: SplitConfig, rng: np.random.Generator) -
 def _time(pairs: Interactions, options: SplitConfig, rng: np.random.Generator) -> NDArray[np.int8]:
     """Cut at two moments; pairs of the same moment stay together.
 
-    The first pair of a user who appears only after the first cut stays in train: without it, the
-    model would know nothing about the user.
+    A user who appears only after a cut is not ranked there: the model knows nothing about the user.
     """
     times = pairs.times
     assert times is not None
@@ -112,11 +195,10 @@ def _time(pairs: Interactions, options: SplitConfig, rng: np.random.Generator) -
         if share > 0:
             cut = min(int(len(times) * (1 - rest)), len(times) - 1)
             labels[times >= ordered[cut]] = part
-    first = _places_within_users(pairs, _time_order(pairs, rng)) == 0
-    late = first & (labels != TRAIN)
-    labels[late] = TRAIN
-    if late.any():
-        log.info("%d users appear only after the cut; their first pair stays in train", late.sum())
+    known = np.zeros(pairs.num_users, dtype=bool)
+    known[pairs.rows[labels == TRAIN]] = True
+    if not known.all():
+        log.info("%d users appear only after train and are not ranked", (~known).sum())
     return labels
 
 
@@ -165,8 +247,8 @@ def _places_within_users(pairs: Interactions, keys: NDArray[np.generic]) -> NDAr
 
 def _time_order(pairs: Interactions, rng: np.random.Generator) -> NDArray[np.int64]:
     """Return each pair's rank in time; pairs of the same moment are in random order."""
-    assert pairs.times is not None
-    return np.argsort(np.lexsort((rng.random(len(pairs)), pairs.times)))
+    assert pairs.order is not None
+    return np.argsort(np.lexsort((rng.random(len(pairs)), pairs.order)))
 
 
 def _label_tails(

@@ -153,7 +153,7 @@ def tune(
     ranked = sorted(complete, key=lambda number: -done[number].value)
     if not ranked:
         raise ConfigError(f"{folder}: all {len(done)} trials failed; the first: {done[0].error}")
-    best, protocol = with_options(config, done[ranked[0]].options), protocol_of(config, blind)
+    best, protocol = with_options(config, done[ranked[0]].options), protocol_of(blind)
     result = TuningResult(best, done, ranked, data.name, data.fingerprint, protocol)
     write_text(folder / BEST, result.to_toml())
     return result

@@ -70,8 +70,11 @@ def evaluate(
     seen: sp.csr_array,
     item_degrees: NDArray[np.int64],
     options: EvaluationConfig = EvaluationConfig(),  # noqa: B008 -- frozen
+    known: sp.csr_array | None = None,
 ) -> Evaluation | None:
     """Rank all items for the users of `held_out`, masking `seen`; None if there are no such users.
+
+    Users without known items are left out: the model can only guess.
 
     Args:
         scorer: The trained recommender.
@@ -79,8 +82,10 @@ def evaluate(
         seen: [U, I] pairs that are not recommended.
         item_degrees: [I] users of each item in train, for novelty and the popularity groups.
         options: Cut-offs and memory.
+        known: [U, I] pairs that the model knows; `seen` by default.
     """
-    users = np.flatnonzero(np.diff(held_out.indptr))
+    known = seen if known is None else known
+    users = np.flatnonzero((np.diff(held_out.indptr) > 0) & (np.diff(known.indptr) > 0))
     if not len(users):
         return None
     ks = options.ks
@@ -136,11 +141,12 @@ def evaluate_part(
     held_out = parts.valid if part == "valid" else parts.test
     degrees = np.bincount(train.indices, minlength=train.num_items)
     if history is not None:
-        seen = history.matrix
+        seen = known = history.matrix
         scorer = scorer.fold_in(seen)
     else:
-        seen = train.matrix if part == "valid" else sp.csr_array(train.matrix + parts.valid.matrix)
-    return evaluate(scorer, held_out, seen, degrees, options)
+        known = train.matrix
+        seen = known if part == "valid" else sp.csr_array(known + parts.valid.matrix)
+    return evaluate(scorer, held_out, seen, degrees, options, known)
 
 
 def popularity_groups(item_degrees: NDArray[np.int64]) -> NDArray[np.int8]:

@@ -7,7 +7,14 @@ on validation. Both remain products of two matrices: a factor scales the item ve
 becomes one more channel in which every user has a 1.
 
 A guide may add δ times its own score: that of a history and an item-item matrix. What it knows
-about pairs of items does not fit into the vectors. δ is chosen on validation, together with γ.
+about pairs of items does not fit into the vectors.
+
+Where the order of interactions is known, two more factors follow time. Trend tells how much more
+often than expected an item occurs among recent pairs: η log trend(i) is added like popularity, or
+trend(i)^η multiplies scores that are not cosines. Recency ages a history: an item at position p of
+it counts exp(−κ (1 − p)). It concerns models and guides that score by histories.
+
+γ, δ, η and κ are chosen on validation.
 
 Shapes: U users, I items, D channels.
 """
@@ -22,29 +29,39 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor
 from torch.nn import functional
 
+from mgformer.data.chronology import Chronology
 from mgformer.ranking.scorers import DotScorer, HistoryScorer, Scorer, SumScorer
 
 Kind = Literal["dot", "cosine", "degree", "prior"]
+
+
+class Weights(NamedTuple):
+    """What a score is made of. A weight that has no use is None."""
+
+    kind: Kind | None = None
+    """How embeddings are compared; None if the model has none."""
+    gamma: float | None = None
+    """Weight of popularity."""
+    delta: float | None = None
+    """Weight of the guide."""
+    eta: float | None = None
+    """Weight of the trend."""
+    kappa: float | None = None
+    """How fast the items of a history age."""
 
 
 class Chosen(NamedTuple):
     """What a run chose on validation, so that a refit can do the same."""
 
     epochs: int = 0
-    kind: Kind | None = None
-    """How embeddings are compared; None if the model has none."""
-    gamma: float | None = None
-    delta: float | None = None
-    """Weight of the guide; None without a guide."""
+    weights: Weights = Weights()
 
 
 class Scored(NamedTuple):
-    """A scorer with its kind of score, γ and δ; all None if it has no embeddings."""
+    """A scorer, and what its scores are made of."""
 
     scorer: Scorer
-    kind: Kind | None = None
-    gamma: float | None = None
-    delta: float | None = None
+    weights: Weights = Weights()
 
 
 class Grid(NamedTuple):
@@ -57,6 +74,11 @@ class Grid(NamedTuple):
     step: float
     stop: float
 
+    def values(self, parts: int = 1) -> list[float]:
+        """Return the values; `parts` divides the step between them."""
+        step = self.step / parts
+        return [round(place * step, 4) for place in range(round(self.stop / step) + 1)]
+
 
 GRIDS = {"degree": Grid(0.25, 0.05, 1.5), "prior": Grid(0.1, 0.02, 0.5)}
 
@@ -65,6 +87,12 @@ DELTAS = (0.0, *(2.0**n for n in range(-3, 10)))
 """The values of δ to try."""
 DELTA = 2.0
 """δ without validation, and where the search for it starts."""
+ADDED_TREND = Grid(0.0, 0.02, 0.5)
+"""The values of η to try where it weighs a summand."""
+TREND_FACTOR = Grid(0.0, 0.1, 1.5)
+"""The values of η to try where it is a power."""
+KAPPAS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
+"""The values of κ to try."""
 
 
 class ScoreConfig(BaseModel):
@@ -81,19 +109,51 @@ class ScoreConfig(BaseModel):
     """A closed-form model whose scores are added. auto: the guide of the model, if it has one."""
     delta: float | None = Field(None, ge=0)
     """Weight of the guide. It is chosen on validation if not given."""
+    time: Literal["auto", "on", "off"] = "auto"
+    """Whether trend and recency are part of the score. on: if times or an order are known; auto:
+    only if held-out pairs are later than the others."""
+    eta: float | None = Field(None, ge=-2, le=2)
+    """Weight of the trend. It is chosen on validation if not given."""
+    kappa: float | None = Field(None, ge=0, le=50)
+    """How fast the items of a history age. It is chosen on validation if not given."""
 
     @model_validator(mode="after")
     def _gamma_has_a_use(self) -> "ScoreConfig":
         if self.gamma is not None and self.kind in ("dot", "cosine"):
             raise ValueError(f"gamma has no use with kind = {self.kind}; leave it out")
+        for name in ("eta", "kappa"):
+            if getattr(self, name) is not None and self.time == "off":
+                raise ValueError(f"{name} has no use with time = off; leave it out")
         return self
 
+    @property
+    def given_weights(self) -> tuple[float | None, float | None, float | None, float | None]:
+        """γ, δ, η and κ as they are given."""
+        return self.gamma, self.delta, self.eta, self.kappa
 
-def rescored(scorer: DotScorer, kind: Kind, gamma: float, item_degrees: Tensor) -> DotScorer:
-    """Return the scorer whose dot products are the scores of the kind; degrees are [I]."""
-    if kind == "dot":
-        return scorer
-    users, items = functional.normalize(scorer.users), functional.normalize(scorer.items)
+
+def rescored(
+    scorer: DotScorer,
+    kind: Kind,
+    gamma: float,
+    item_degrees: Tensor,
+    eta: float = 0.0,
+    trend: Tensor | None = None,
+) -> DotScorer:
+    """Return the scorer whose dot products are the scores of the kind.
+
+    Args:
+        scorer: Vectors of users and items.
+        kind: How they are compared.
+        gamma: Weight of popularity; without effect on kinds that have none.
+        item_degrees: [I] users of each item.
+        eta: Weight of the trend.
+        trend: [I] needed if η is not 0.
+    """
+    users, items = scorer.users, scorer.items
+    added = torch.zeros(len(items), 1, dtype=items.dtype)
+    if kind != "dot":
+        users, items = functional.normalize(users), functional.normalize(items)
     # An item without users counts as if it had one. Dividing by the largest degree does not change
     # any ranking, and it keeps scores at most 1.
     degrees = item_degrees.clamp_min(1).to(items.dtype)[:, None]  # [I, 1]
@@ -101,41 +161,93 @@ def rescored(scorer: DotScorer, kind: Kind, gamma: float, item_degrees: Tensor) 
     if kind == "degree":
         items = items * degrees.pow(gamma)
     if kind == "prior":
+        added = gamma * degrees.log()
+    if eta:
+        assert trend is not None
+        rising = trend.to(items.dtype)[:, None]
+        if kind == "degree":
+            items = items * rising.pow(eta)
+        else:
+            # A dot product has no natural size: η is in units of the usual one.
+            size = (
+                1.0 if kind != "dot" else float(users.norm(dim=1).mean() * items.norm(dim=1).mean())
+            )
+            added = added + eta * size * rising.log()
+    if kind == "dot" and not eta:
+        return scorer
+    has_channel = kind == "prior" or (eta != 0 and kind != "degree")
+    if has_channel:
         users = torch.cat([users, torch.ones_like(users[:, :1])], dim=1)
-        items = torch.cat([items, gamma * degrees.log()], dim=1)
-    return replace(scorer, users=users, items=items, unit=True, constant=int(kind == "prior"))
+        items = torch.cat([items, added], dim=1)
+    return replace(scorer, users=users, items=items, unit=kind != "dot", constant=int(has_channel))
 
 
-def guided(scorer: DotScorer, guide: HistoryScorer | None, delta: float) -> Scorer:
+def guided(scorer: DotScorer, guide: HistoryScorer | None, delta: float | None) -> Scorer:
     """Return the scorer whose scores are those of `scorer` plus δ times those of the guide."""
     return SumScorer(scorer, guide.times(delta)) if guide is not None and delta else scorer
 
 
-def with_score(
-    scorer: Scorer,
-    kind: Kind | None,
-    gamma: float | None,
-    item_degrees: Tensor,
-    guide: HistoryScorer | None = None,
-    delta: float | None = None,
-) -> Scored:
-    """Return the scorer with a given kind of score; weights have their defaults, if not given."""
-    if not isinstance(scorer, DotScorer) or kind is None:
-        return Scored(scorer)
-    if kind in GRIDS and gamma is None:
-        gamma = GRIDS[kind].start
-    best = rescored(scorer, kind, gamma or 0.0, item_degrees)
-    gamma = gamma if kind in GRIDS else None
-    if guide is None:
-        return Scored(best, kind, gamma)
-    delta = DELTA if delta is None else delta
-    return Scored(guided(best, guide, delta), kind, gamma, delta)
+class Ingredients(NamedTuple):
+    """What the scores of a trained model are composed from, beside the model."""
+
+    item_degrees: Tensor
+    """[I] users of each item."""
+    guide: HistoryScorer | None = None
+    chronology: Chronology | None = None
+    """The order of the training pairs, if the score may use it."""
+
+    def compose(self, scorer: Scorer, weights: Weights) -> Scored:
+        """Return the scorer of a model with a score of these weights."""
+        weights = self.useful(scorer, weights)
+        trend = None
+        if weights.eta and self.chronology is not None:
+            trend = torch.from_numpy(self.chronology.trend)
+        if isinstance(scorer, HistoryScorer):
+            return Scored(
+                _with_trend(self._aged(scorer, weights.kappa), weights.eta, trend), weights
+            )
+        assert isinstance(scorer, DotScorer)
+        if weights.kind is None:  # one number per item: popularity
+            factors = torch.ones(1) if trend is None else trend.pow(weights.eta or 0.0)[:, None]
+            return Scored(replace(scorer, items=scorer.items * factors), weights)
+        vectors = rescored(
+            scorer,
+            weights.kind,
+            weights.gamma or 0.0,
+            self.item_degrees,
+            weights.eta or 0.0,
+            trend,
+        )
+        guide = None if self.guide is None else self._aged(self.guide, weights.kappa)
+        return Scored(guided(vectors, guide, weights.delta), weights)
+
+    def useful(self, scorer: Scorer, weights: Weights) -> Weights:
+        """Return the weights; those without a use become None, missing ones get their defaults."""
+        kind, gamma, delta, eta, kappa = weights
+        has_history = isinstance(scorer, HistoryScorer) or self.guide is not None
+        if isinstance(scorer, HistoryScorer):
+            kind = None
+        if kind in GRIDS and gamma is None:
+            gamma = GRIDS[kind].start
+        if delta is None:
+            delta = DELTA
+        has_order = self.chronology is not None
+        return Weights(
+            kind,
+            gamma if kind in GRIDS else None,
+            delta if self.guide is not None and kind is not None else None,
+            (eta or 0.0) if has_order else None,
+            (kappa or 0.0) if has_order and has_history else None,
+        )
+
+    def _aged(self, scorer: HistoryScorer, kappa: float | None) -> HistoryScorer:
+        if not kappa or self.chronology is None:
+            return scorer
+        return scorer.fold_in(self.chronology.histories(kappa))
 
 
-def best_gamma(measure: Callable[[float], float], grid: Grid) -> float:
-    """Climb from the start of the grid to the nearest maximum."""
-    values = [round(step * grid.step, 4) for step in range(round(grid.stop / grid.step) + 1)]
-    return climb(measure, values, values[round(grid.start / grid.step)])
+def _with_trend(scorer: HistoryScorer, eta: float | None, trend: Tensor | None) -> HistoryScorer:
+    return scorer if trend is None else replace(scorer, item_factors=trend.pow(eta or 0.0))
 
 
 def climb(measure: Callable[[float], float], values: Sequence[float], start: float) -> float:

@@ -47,15 +47,22 @@ class Scorer(ABC):
 
     @abstractmethod
     def fold_in(self, histories: sp.csr_array) -> "Scorer":
-        """Return a scorer for new users, given their histories [U', I]."""
+        """Return a scorer for new users, given their histories [U', I].
+
+        The values of the matrix say how much each item counts, usually 1.
+        """
 
     @abstractmethod
     def contributions(
-        self, history: NDArray[np.integer], items: NDArray[np.integer]
+        self,
+        history: NDArray[np.integer],
+        items: NDArray[np.integer],
+        counts: NDArray[np.float32] | None = None,
     ) -> NDArray[np.float64]:
         """Return what each of n history items adds to the scores of m items, [n, m].
 
-        The sum over the history is the score of a user who is folded in.
+        The sum over the history is the score of a user who is folded in. `counts` [n] says how much
+        each item of the history counts, 1 by default.
         """
 
     @abstractmethod
@@ -119,42 +126,54 @@ class DotScorer(Scorer):
     def fold_in(self, histories: sp.csr_array) -> "DotScorer":
         """Solve for each new user with fixed items, as one half-step of implicit ALS does.
 
-        Minimises Σ_{i in history} (w·v_i − 1)² + α₀ Σ_{all i} (w·v_i)² + λ (|history| + α₀ I) ‖w‖².
+        Minimises Σ_{i in history} c_i (w·v_i − 1)² + α₀ Σ_{all i} (w·v_i)² + λ (Σ c + α₀ I) ‖w‖²,
+        where an item of the history counts c_i.
         """
         users = np.ones((histories.shape[0], self.items.shape[1]), dtype=np.float32)
         for row, (start, stop) in enumerate(pairwise(histories.indptr)):
-            user = self._parts(histories.indices[start:stop]).sum(0) @ self._basis.T
+            own = slice(start, stop)
+            user = self._parts(histories.indices[own], histories.data[own]).sum(0) @ self._basis.T
             length = max(float(np.linalg.norm(user)), 1e-12) if self.unit else 1.0
             users[row, : len(user)] = user / length
         return self._for_others(users=torch.from_numpy(users))
 
     def contributions(
-        self, history: NDArray[np.integer], items: NDArray[np.integer]
+        self,
+        history: NDArray[np.integer],
+        items: NDArray[np.integer],
+        counts: NDArray[np.float32] | None = None,
     ) -> NDArray[np.float64]:
-        parts = self._parts(history)
+        parts = self._parts(history, counts)
         length = max(float(np.linalg.norm(parts.sum(0))), 1e-12) if self.unit else 1.0
         return parts @ self._in_basis(items).T / length
 
     def similarities(self, item: int) -> Tensor:
         return cosines(self.items[:, : self.num_varying], item)
 
-    def _parts(self, history: NDArray[np.integer]) -> NDArray[np.float64]:
+    def _parts(
+        self, history: NDArray[np.integer], counts: NDArray[np.float32] | None = None
+    ) -> NDArray[np.float64]:
         """Return one vector [n, D'] per history item; their sum is the folded-in user.
 
         E is the part of the normal equations that does not depend on the history. The vectors are
-        in the basis Q in which E is diagonal. With O [n, D'] the vectors of the items, the user is
-        (E + OᵀO)⁻¹ Oᵀ 1 = E⁻¹ Oᵀ s, with shares s = (1 + O E⁻¹ Oᵀ)⁻¹ 1 = 1 − O (E + OᵀO)⁻¹ Oᵀ 1.
+        in the basis Q in which E is diagonal. With y = √c [n] and O [n, D'] the vectors of the
+        items times y, the user is (E + OᵀO)⁻¹ Oᵀ y = E⁻¹ Oᵀ s, with shares
+        s = (1 + O E⁻¹ Oᵀ)⁻¹ y = y − O (E + OᵀO)⁻¹ Oᵀ y.
         The cost grows with the history, not with the number of items.
         """
         own = self._in_basis(history)
         num, dim = own.shape
-        ridge = self.l2 * (num + self.unobserved_weight * self.num_items)
+        wanted, total = np.ones(num), float(num)
+        if counts is not None:
+            wanted, total = np.sqrt(counts.astype(np.float64)), float(counts.sum())
+            own = own * wanted[:, None]
+        ridge = self.l2 * (total + self.unobserved_weight * self.num_items)
         diagonal = self.solver[0].numpy() + ridge
         scaled = own / diagonal
         if num <= dim:
-            shares = np.linalg.solve(np.eye(num) + scaled @ own.T, np.ones(num))
+            shares = np.linalg.solve(np.eye(num) + scaled @ own.T, wanted)
         else:
-            shares = 1 - own @ np.linalg.solve(np.diag(diagonal) + own.T @ own, own.sum(0))
+            shares = wanted - own @ np.linalg.solve(np.diag(diagonal) + own.T @ own, own.T @ wanted)
         return shares[:, None] * scaled
 
     def _in_basis(self, items: NDArray[np.integer]) -> NDArray[np.float64]:
@@ -181,10 +200,11 @@ class DotScorer(Scorer):
 
 @dataclass(frozen=True, eq=False)
 class HistoryScorer(Scorer):
-    """scores(u) = h_u W + h_u Tᵀ T + (h_u L) Rᵀ, where h_u is the history of the user.
+    """scores(u) = (h_u W + h_u Tᵀ T + (h_u L) Rᵀ) f, where h_u is the history of the user.
 
     W is a sparse or dense item-item matrix. TᵀT is an item-item matrix that is never formed: it
-    would be far larger than the sparse T. L and R are low-rank factors. Each may be absent.
+    would be far larger than the sparse T. L and R are low-rank factors. f multiplies the score of
+    each item. Each may be absent.
     """
 
     kind: ClassVar[str] = "history"
@@ -193,6 +213,7 @@ class HistoryScorer(Scorer):
     through: sp.csr_array | None = None  # [any, I]
     left: Tensor | None = None  # [I, F]
     right: Tensor | None = None  # [I, F]
+    item_factors: Tensor | None = None  # [I]
 
     @property
     def num_users(self) -> int:
@@ -203,7 +224,11 @@ class HistoryScorer(Scorer):
         return int(self.histories.shape[1])
 
     def scores(self, users: Tensor) -> Tensor:
-        rows = self.histories[users.numpy()]
+        scores = self._products(self.histories[users.numpy()])
+        return scores if self.item_factors is None else scores.mul_(self.item_factors)
+
+    def _products(self, rows: sp.csr_array) -> Tensor:
+        """Return the scores of histories [B, I] without the factors of items."""
         parts = []
         if isinstance(self.weights, Tensor):
             parts.append(csr_matmul(rows, self.weights))
@@ -233,7 +258,10 @@ class HistoryScorer(Scorer):
         return self._for_others(histories=histories)
 
     def contributions(
-        self, history: NDArray[np.integer], items: NDArray[np.integer]
+        self,
+        history: NDArray[np.integer],
+        items: NDArray[np.integer],
+        counts: NDArray[np.float32] | None = None,
     ) -> NDArray[np.float64]:
         total = np.zeros((len(history), len(items)))
         if isinstance(self.weights, Tensor):
@@ -244,7 +272,9 @@ class HistoryScorer(Scorer):
             total += (self._into[history] @ self._into[items].T).toarray()
         if self.left is not None and self.right is not None:
             total += self.left.numpy()[history].astype(np.float64) @ self.right.numpy()[items].T
-        return total
+        if self.item_factors is not None:
+            total *= self.item_factors.numpy()[items]
+        return total if counts is None else total * counts[:, None]
 
     def times(self, factor: float) -> "HistoryScorer":
         """Return the scorer whose scores are these times a positive factor."""
@@ -261,7 +291,7 @@ class HistoryScorer(Scorer):
 
     def similarities(self, item: int) -> Tensor:
         alone = sp.csr_array(([1.0], [item], [0, 1]), shape=(1, self.num_items), dtype=np.float32)
-        return self.fold_in(alone).scores(torch.zeros(1, dtype=torch.long))[0]
+        return self._products(alone)[0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -287,10 +317,13 @@ class SumScorer(Scorer):
         return SumScorer(self.vectors.fold_in(histories), self.history.fold_in(histories))
 
     def contributions(
-        self, history: NDArray[np.integer], items: NDArray[np.integer]
+        self,
+        history: NDArray[np.integer],
+        items: NDArray[np.integer],
+        counts: NDArray[np.float32] | None = None,
     ) -> NDArray[np.float64]:
-        parts = (part.contributions(history, items) for part in (self.vectors, self.history))
-        return np.add(*parts)
+        both = (self.vectors, self.history)
+        return np.add(*(part.contributions(history, items, counts) for part in both))
 
     def similarities(self, item: int) -> Tensor:
         return self.vectors.similarities(item) + self.history.similarities(item)

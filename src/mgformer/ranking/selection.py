@@ -1,4 +1,4 @@
-"""Choosing on validation: how good a scorer is, and which kind of score, γ and δ serve it best.
+"""Choosing on validation: how good a scorer is, and which score serves it best.
 
 The training loop calls a `Validator` after an epoch, and a run calls it once more in the end. An
 epoch is judged by a sample of the validation users, the final choice by all of them.
@@ -7,41 +7,37 @@ epoch is judged by a sample of the validation users, the final choice by all of 
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 
+from mgformer.data.chronology import Chronology
 from mgformer.data.interactions import Interactions
 from mgformer.data.splits import Split
 from mgformer.progress import quietly
 from mgformer.ranking.evaluation import EvaluationConfig, evaluate_part
 from mgformer.ranking.metrics import SELECTION_K, SELECTION_METRIC, SELECTION_METRICS
 from mgformer.ranking.score import (
-    DELTA,
+    ADDED_TREND,
     DELTAS,
     GRIDS,
+    KAPPAS,
+    TREND_FACTOR,
+    Ingredients,
     Kind,
     ScoreConfig,
     Scored,
-    best_gamma,
+    Weights,
     climb,
-    guided,
-    rescored,
 )
 from mgformer.ranking.scorers import DotScorer, HistoryScorer, Scorer
 
 Figures = dict[str, float]
-
-
-class Weights(NamedTuple):
-    """What a score is made of."""
-
-    kind: Kind
-    gamma: float = 0.0
-    """Weight of popularity; without effect on kinds that have none."""
-    delta: float = 0.0
-    """Weight of the guide."""
+SEARCH_USERS = 2_000
+"""Users of the sample that a search for weights looks at during the training."""
+LOGGED = {"kind": "score", "gamma": "gamma", "delta": "delta", "eta": "eta", "kappa": "kappa"}
+"""Names of the weights in the log of an epoch."""
 
 
 class Validator:
@@ -61,62 +57,64 @@ class Validator:
         Args:
             split: Train and validation; test is never looked at.
             kinds: How embeddings may be compared; empty if the model has none.
-            score: γ and δ, if they are given.
+            score: Weights that are given, and whether time is used.
             num_users: Size of the sample of users that judges epochs; 0 means all.
             memory_mb: Bound on the working memory of ranking.
         """
-        self.split, self.kinds = split, tuple(kinds)
-        self.gamma, self.delta = score.gamma, score.delta
-        self.guide: HistoryScorer | None = None  # known only when the model is built
+        self.split, self.kinds, self.given = split, tuple(kinds), score
         self.sample = replace(split, valid=sample_users(split.valid, num_users))
+        self.few = replace(split, valid=sample_users(self.sample.valid, SEARCH_USERS))
         self.options = EvaluationConfig(ks=(SELECTION_K,), memory_mb=memory_mb)
-        self.degrees = torch.from_numpy(
-            np.bincount(split.train.indices, minlength=split.train.num_items)
+        degrees = np.bincount(split.train.indices, minlength=split.train.num_items)
+        self.ingredients = Ingredients(
+            torch.from_numpy(degrees), None, chronology_of(split.train, split, score)
         )
+
+    def use_guide(self, guide: HistoryScorer | None) -> None:
+        """Let a guide add to scores; it is known only when the model is built."""
+        self.ingredients = self.ingredients._replace(guide=guide)
 
     def validate(self, scorer: Scorer, before: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """Return figures of a scorer after an epoch, with the score behind them.
 
-        A search for γ and δ costs several validations. It starts from those of the validation
+        A search for weights costs several validations. It starts from those of the validation
         before, and it is made in the 1st, 2nd, 4th, 8th, … validation only.
 
         Args:
             scorer: The model as it is.
             before: What was logged of the epochs that were validated before.
         """
-        last = before[-1] if before else None
         with quietly():
-            if not isinstance(scorer, DotScorer) or not self.kinds:
-                return {**self.measure(scorer, self.sample), **self._named(Scored(scorer))}
-            search = _Search(self, scorer, self.sample)
-            starts = [self._start(kind) for kind in self.kinds]
-            if last and last["score"]:
-                known = [last["score"], last["gamma"] or 0.0, last.get("delta") or 0.0]
-                starts = [Weights(*known)]
-            best = search.best(starts, searched=_is_power_of_two(len(before) + 1), fine=False)
-            return {**search.figures(best), **self._named(search.scored(best))}
+            starts = self._starts(scorer)
+            if before and before[-1]["score"]:
+                known = Weights(**{name: before[-1].get(at) for name, at in LOGGED.items()})
+                starts = [self.ingredients.useful(scorer, known)]
+            searched = _is_power_of_two(len(before) + 1)
+            best = _Search(self, scorer, self.few).best(starts, searched=searched, fine=False)
+            scored = self.ingredients.compose(scorer, best)
+            return {**self.measure(scored.scorer, self.sample), **logged(scored.weights)}
 
     def choose(self, scorer: Scorer) -> Scored:
-        """Return the scorer with the score that is best by all validation users."""
-        if not isinstance(scorer, DotScorer) or not self.kinds:
+        """Return the scorer with the score that is best on validation.
+
+        All users decide, but a search of many weights looks at samples of them.
+        """
+        starts = self._starts(scorer)
+        if starts == [Weights()]:
             return Scored(scorer)
-        search = _Search(self, scorer, self.split)
-        starts = [self._start(kind) for kind in self.kinds]
-        if self.guide is not None:  # a score with a guide takes longer: begin with the sample
-            starts = [_Search(self, scorer, self.sample).best(starts, searched=True, fine=False)]
-        return search.scored(search.best(starts, searched=True, fine=True))
+        timed = self.ingredients.chronology is not None
+        search = _Search(self, scorer, self.sample if timed else self.split)
+        if len(search.axes(starts[0])) > 1:
+            starts = [_Search(self, scorer, self.few).best(starts, searched=True, fine=False)]
+        return self.ingredients.compose(scorer, search.best(starts, searched=True, fine=True))
 
-    def _start(self, kind: Kind) -> Weights:
-        """Return where the search for the weights of a kind of score starts."""
-        gamma = GRIDS[kind].start if self.gamma is None and kind in GRIDS else self.gamma
-        delta = DELTA if self.delta is None else self.delta
-        return Weights(kind, gamma or 0.0, delta if self.guide else 0.0)
-
-    @staticmethod
-    def _named(scored: Scored) -> dict[str, Any]:
-        """Return the score as the log of an epoch has it."""
-        named = {"score": scored.kind, "gamma": scored.gamma}
-        return named if scored.delta is None else {**named, "delta": scored.delta}
+    def _starts(self, scorer: Scorer) -> list[Weights]:
+        """Return where the search for the weights of each kind of score starts."""
+        kinds: Sequence[Kind | None] = self.kinds if isinstance(scorer, DotScorer) else ()
+        return [
+            self.ingredients.useful(scorer, Weights(kind, *self.given.given_weights))
+            for kind in kinds or (None,)
+        ]
 
     def measure(self, scorer: Scorer, split: Split | None = None) -> Figures:
         """Return Recall@20 and NDCG@20 on validation; of all users, unless a sample is given."""
@@ -125,30 +123,38 @@ class Validator:
         return {name: result.means[name] for name in reversed(SELECTION_METRICS)}
 
 
+def chronology_of(
+    pairs: Interactions, split: Split | None, score: ScoreConfig
+) -> Chronology | None:
+    """Return the order of training pairs if the score may use it, or None.
+
+    Without a split, the pairs are those of a refit, and the order may be used.
+    """
+    if pairs.order is None or score.time == "off":
+        return None
+    if split is not None and score.time == "auto" and not split.chronological:
+        return None
+    return Chronology(pairs)
+
+
+def logged(weights: Weights) -> dict[str, Any]:
+    """Return weights as the log of an epoch has them."""
+    named = {at: getattr(weights, name) for name, at in LOGGED.items()}
+    return {
+        at: value for at, value in named.items() if value is not None or at in ("score", "gamma")
+    }
+
+
 class _Search:
     """The search for the best score of one scorer; no score is measured twice."""
 
-    def __init__(self, validator: Validator, scorer: DotScorer, split: Split) -> None:
+    def __init__(self, validator: Validator, scorer: Scorer, split: Split) -> None:
         self.validator, self.scorer, self.split = validator, scorer, split
-        self.figures = cache(self._figures)
+        self.value = cache(self._value)
 
-    def scored(self, weights: Weights) -> Scored:
-        """Return the scorer with a score of these weights."""
-        kind, gamma, delta = weights
-        vectors = rescored(self.scorer, kind, gamma, self.validator.degrees)
-        guide = self.validator.guide
-        return Scored(
-            guided(vectors, guide, delta),
-            kind,
-            gamma if kind in GRIDS else None,
-            delta if guide else None,
-        )
-
-    def _figures(self, weights: Weights) -> Figures:
-        return self.validator.measure(self.scored(weights).scorer, self.split)
-
-    def value(self, weights: Weights) -> float:
-        return self.figures(weights)[SELECTION_METRIC]
+    def _value(self, weights: Weights) -> float:
+        scorer = self.validator.ingredients.compose(self.scorer, weights).scorer
+        return self.validator.measure(scorer, self.split)[SELECTION_METRIC]
 
     def best(self, starts: Sequence[Weights], *, searched: bool, fine: bool) -> Weights:
         """Return the best score.
@@ -162,35 +168,38 @@ class _Search:
         return found[0] if len(found) == 1 else max(found, key=self.value)
 
     def _climb(self, weights: Weights, fine: bool) -> Weights:
-        """Change γ and δ in turn, until neither gets better."""
+        """Change one weight after the other, until none gets better."""
         before = None
         while weights != before:
             before = weights
-            weights = self._with_delta(self._with_gamma(weights, 1), DELTAS)
+            for name, values in self.axes(weights).items():
+                weights = self._along(name, values, weights)
         if fine:
-            between = (0.5**0.5 * delta for delta in DELTAS)
-            weights = self._with_delta(weights, sorted({*DELTAS, *between}))
-            weights = self._with_gamma(weights, 2)
+            for name, values in self.axes(weights, parts=2).items():
+                weights = self._along(name, values, weights)
         return weights
 
-    def _with_gamma(self, weights: Weights, parts: int) -> Weights:
-        """Climb along γ; `parts` divides the steps of the grid."""
-        if weights.kind not in GRIDS or self.validator.gamma is not None:
-            return weights
-        grid = GRIDS[weights.kind]
-        grid = grid._replace(start=weights.gamma, step=grid.step / parts)
-        return weights._replace(
-            gamma=best_gamma(lambda gamma: self.value(weights._replace(gamma=gamma)), grid)
-        )
+    def _along(self, name: str, values: Sequence[float], weights: Weights) -> Weights:
+        def measure(value: float) -> float:
+            return self.value(weights._replace(**{name: value}))
 
-    def _with_delta(self, weights: Weights, deltas: Sequence[float]) -> Weights:
-        if self.validator.guide is None or self.validator.delta is not None:
-            return weights
-        return weights._replace(
-            delta=climb(
-                lambda delta: self.value(weights._replace(delta=delta)), deltas, weights.delta
-            )
-        )
+        return weights._replace(**{name: climb(measure, values, getattr(weights, name))})
+
+    def axes(self, weights: Weights, parts: int = 1) -> dict[str, Sequence[float]]:
+        """Return the weights to search for and the values to try; `parts` divides the steps."""
+        found: dict[str, Sequence[float]] = {}
+        if weights.gamma is not None and weights.kind is not None:
+            found["gamma"] = GRIDS[weights.kind].values(parts)
+        if weights.delta is not None:
+            between = (0.5**0.5 * delta for delta in DELTAS) if parts > 1 else ()
+            found["delta"] = sorted({*DELTAS, *between})
+        if weights.eta is not None:
+            power = weights.kind in (None, "degree")
+            found["eta"] = (TREND_FACTOR if power else ADDED_TREND).values(parts)
+        if weights.kappa is not None:
+            found["kappa"] = KAPPAS
+        given = self.validator.given
+        return {name: values for name, values in found.items() if getattr(given, name) is None}
 
 
 def sample_users(pairs: Interactions, num_users: int) -> Interactions:

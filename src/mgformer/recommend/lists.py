@@ -18,6 +18,7 @@ import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 
+from mgformer.data.chronology import recency
 from mgformer.data.ids import ExternalId, Ids
 from mgformer.errors import MgformerError, UnknownIdError
 from mgformer.ranking.scorers import DotScorer
@@ -35,7 +36,7 @@ class History(NamedTuple):
     """The items of one user, by number."""
 
     trained: NDArray[np.int32]
-    """Items of the training set: the model scores by these."""
+    """Items of the training set, the latest last: the model scores by these."""
     owned: NDArray[np.int32]
     """All items that have a number: `exclude_seen` leaves these out."""
     unknown: tuple[ExternalId, ...] = ()
@@ -67,7 +68,8 @@ def rank_histories(
 ) -> tuple[TopK, list[Source]]:
     """Return the best items of users who are known by their items only; nothing is trained."""
     trained, owned = zip(*((one.trained, one.owned) for one in histories), strict=True)
-    return _rank_rows(bundle, as_rows(bundle, trained), as_rows(bundle, owned), options)
+    rows = as_rows(bundle, trained, bundle.record.kappa)
+    return _rank_rows(bundle, rows, as_rows(bundle, owned), options)
 
 
 def _rank_rows(
@@ -105,23 +107,38 @@ def read_history(bundle: Bundle, history: SomeIds, user: ExternalId | None = Non
     if user is not None:
         (number,) = numbers_of("user", bundle.users, user)
         user = bundle.users.values[int(number)]
-        owned = np.concatenate([owned, items_of(bundle, number)])
-    owned = np.unique(owned)
+        owned = np.concatenate([items_of(bundle, number), owned])
+    # An item that occurs several times counts where it occurs last.
+    latest = np.unique(owned[::-1], return_index=True)[1]
+    owned = owned[::-1][np.sort(latest)][::-1]
     return History(owned[bundle.item_degrees[owned] > 0], owned, unknown, user)
 
 
 def items_of(bundle: Bundle, user: int | np.integer) -> NDArray[np.int32]:
-    """Return the items that a user has."""
-    known = bundle.known
-    return known.indices[known.indptr[user] : known.indptr[user + 1]]
+    """Return the items that a user has: the latest last, if their order is known."""
+    pairs = bundle.all_pairs
+    own = slice(pairs.indptr[user], pairs.indptr[user + 1])
+    items = pairs.indices[own]
+    return items if pairs.order is None else items[np.argsort(pairs.order[own], kind="stable")]
 
 
-def as_rows(bundle: Bundle, histories: Sequence[NDArray[np.int32]]) -> sp.csr_array:
-    """Return items of n users as the rows of a matrix [n, I]."""
+def counts_of(history: NDArray[np.int32], kappa: float | None) -> NDArray[np.float32]:
+    """Return how much each item of a history counts, whose latest item comes last."""
+    places = np.arange(1, len(history) + 1, dtype=np.float32)
+    return recency(places / max(len(history), 1), kappa or 0.0)
+
+
+def as_rows(
+    bundle: Bundle, histories: Sequence[NDArray[np.int32]], kappa: float | None = None
+) -> sp.csr_array:
+    """Return items of n users as the rows of a matrix [n, I]; with κ, older items count less."""
     items = np.concatenate(histories)
     ends = np.cumsum([0, *map(len, histories)], dtype=np.int32)
     shape = (len(histories), bundle.train.num_items)
-    return sp.csr_array((np.ones(len(items), np.float32), items, ends), shape=shape)
+    counts = np.concatenate([counts_of(history, kappa) for history in histories])
+    rows = sp.csr_array((counts, items, ends), shape=shape)
+    rows.sort_indices()
+    return rows
 
 
 def numbers_of(kind: str, known: Ids, ids: SomeIds) -> NDArray[np.int32]:
@@ -245,10 +262,12 @@ def _explained(
     """Add the items that contribute most to each recommendation, if the query asks for them."""
     if not query.explain or isinstance(answer, MgformerError) or answer.source == "popularity":
         return answer
-    own = read_history(bundle, query.history or (), query.user).trained.tolist()
+    history = read_history(bundle, query.history or (), query.user).trained
+    own = history.tolist()
     explained = answer.items[:MOST_EXPLAINED]
     numbers = bundle.items.encode([item.item for item in explained])
-    weights = bundle.scorer.contributions(np.array(own, np.int32), numbers)
+    counts = counts_of(history, bundle.record.kappa)
+    weights = bundle.scorer.contributions(history, numbers, counts)
     items = []
     for item, column in zip(explained, weights.T, strict=True):
         largest = np.argsort(-column, kind="stable")[:MOST_REASONS]

@@ -46,7 +46,7 @@ class Query(ListOptions):
     user: ExternalId | None = None
     """A user of the training data."""
     history: SomeIds | None = None
-    """Items of a new user. Together with `user`: items that the user got after the training."""
+    """Items of a new user, the latest last. With `user`: items that came after the training."""
     explain: bool = False
     """Give the items of the user that contribute most to each recommendation."""
 

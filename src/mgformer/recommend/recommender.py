@@ -98,6 +98,7 @@ class Recommender:
     ) -> pl.DataFrame:
         """Return the best items for a new user, who is known by the items of `history`.
 
+        The latest item comes last. If the model was trained with times, older items count less.
         The columns are those of `recommend`. Nothing is trained. Items that are not in the training
         set are ignored; if no other item is left, the most popular items are returned. `answer`
         tells which items were ignored. If `user` is given, it is a user of the training data who
@@ -170,7 +171,8 @@ class Recommender:
         if not len(own.trained):
             listed = ", ".join(map(str, own.unknown[:5])) or "the history is empty"
             raise DataError(f"no item of the history is in the training set: {listed}")
-        return scorer.fold_in(lists.as_rows(self.bundle, [own.trained])).users[0].numpy()
+        rows = lists.as_rows(self.bundle, [own.trained], self.bundle.record.kappa)
+        return scorer.fold_in(rows).users[0].numpy()
 
     def explain(self, user: ExternalId, item: ExternalId) -> pl.DataFrame:
         """Return how much each item of a user adds to the score of an item, largest first.
@@ -185,13 +187,17 @@ class Recommender:
         """Return what `explain` returns, for a new user with the items of `history`."""
         own = lists.read_history(self.bundle, history).trained
         number = lists.numbers_of("item", self.bundle.items, item)
-        weights = self.bundle.scorer.contributions(own, number)[:, 0]
+        counts = lists.counts_of(own, self.bundle.record.kappa)
+        weights = self.bundle.scorer.contributions(own, number, counts)[:, 0]
         order = np.argsort(-weights, kind="stable")
         table = lists.with_names(self.bundle, own[order])
         return table.with_columns(weight=pl.Series(weights[order]))
 
     def items_of(self, user: ExternalId) -> pl.DataFrame:
-        """Return the items that a user has: item and, if items have names, name."""
+        """Return the items that a user has: item and, if items have names, name.
+
+        The latest item comes last, if the order is known.
+        """
         (number,) = lists.numbers_of("user", self.bundle.users, user)
         return lists.with_names(self.bundle, lists.items_of(self.bundle, number))
 

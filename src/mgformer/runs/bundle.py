@@ -5,7 +5,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, reduce
 
 import numpy as np
 import polars as pl
@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from mgformer.data.chronology import Chronology
 from mgformer.data.ids import Ids
 from mgformer.data.interactions import Interactions
 from mgformer.ranking.scorers import Scorer, vectors_of, with_vectors
@@ -47,11 +48,15 @@ class Bundle:
         return self.train.items
 
     @cached_property
+    def all_pairs(self) -> Interactions:
+        """The pairs of all parts."""
+        parts = [self.train, self.valid, self.test, *([self.history] if self.history else [])]
+        return reduce(Interactions.union, (part for part in parts[1:] if len(part)), parts[0])
+
+    @property
     def known(self) -> sp.csr_array:
         """[U, I] all pairs of the dataset. Known pairs are not recommended again."""
-        parts = [self.train, self.valid, self.test, *([self.history] if self.history else [])]
-        total = sum((part.matrix for part in parts[1:]), start=parts[0].matrix)
-        return sp.csr_array(total.sign())
+        return self.all_pairs.matrix
 
     @cached_property
     def item_degrees(self) -> NDArray[np.int64]:
@@ -60,14 +65,15 @@ class Bundle:
 
     @cached_property
     def trained_items(self) -> sp.csr_array:
-        """[U, I] `known` without items that are not in train: the model does not know them."""
+        """[U, I] `known` without items that are not in train: the model does not know them.
+
+        If the score ages histories, older items count less.
+        """
         trained = self.item_degrees > 0
-        if trained.all():
+        if trained.all() and not self.record.kappa:
             return self.known
-        kept = self.known.copy()
-        kept.data *= trained[kept.indices]
-        kept.eliminate_zeros()
-        return kept
+        pairs = self.all_pairs.subset(trained[self.all_pairs.indices])
+        return Chronology(pairs).histories(self.record.kappa) if self.record.kappa else pairs.matrix
 
     @cached_property
     def cold_users(self) -> NDArray[np.int64]:

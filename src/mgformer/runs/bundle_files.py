@@ -37,6 +37,7 @@ SCORERS: dict[str, type[Scorer]] = {
     kind.kind: kind for kind in (DotScorer, HistoryScorer, SumScorer)
 }
 PARTS = ("train", "valid", "test", "history")
+ORDERS = ("times", "places")
 FILES = ("scorer", "pairs", "users", "items", "per_user", "weights")
 Stamp = frozenset[tuple[str, int, int, int]]
 
@@ -52,6 +53,9 @@ def save_bundle(bundle: Bundle, folder: Path) -> None:
         if part is not None:
             pairs[f"{name}.indptr"] = torch.from_numpy(part.indptr)
             pairs[f"{name}.indices"] = torch.from_numpy(part.indices)
+            for order in ORDERS:
+                if (values := getattr(part, order)) is not None:
+                    pairs[f"{name}.{order}"] = torch.from_numpy(values)
     items = pl.DataFrame({"id": bundle.items.values})
     if bundle.item_names is not None:
         items = items.with_columns(bundle.item_names.rename("name"))
@@ -112,7 +116,9 @@ def load_bundle(folder: Path) -> Bundle:
         if f"{name}.indptr" not in pairs:
             return None
         indptr, indices = pairs[f"{name}.indptr"].numpy(), pairs[f"{name}.indices"].numpy()
-        return Interactions(user_ids, item_ids, indptr, indices)
+        found = {order: pairs.get(f"{name}.{order}") for order in ORDERS}
+        orders = {order: v.numpy() for order, v in found.items() if v is not None}
+        return Interactions(user_ids, item_ids, indptr, indices, **orders)
 
     train, valid, test = part("train"), part("valid"), part("test")
     assert train is not None

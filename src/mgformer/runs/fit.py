@@ -12,9 +12,9 @@ from mgformer.graph.bipartite import Graph
 from mgformer.models import build_model, model_class
 from mgformer.models.base import Model, TrainableModel
 from mgformer.progress import phase, quietly
-from mgformer.ranking.score import Chosen, Scored, with_score
+from mgformer.ranking.score import Chosen, Ingredients, Scored, Weights
 from mgformer.ranking.scorers import HistoryScorer, Scorer
-from mgformer.ranking.selection import Validator
+from mgformer.ranking.selection import Validator, chronology_of
 from mgformer.runs.bundle import Bundle
 from mgformer.runs.config import RunConfig
 from mgformer.runs.warm_start import adopt
@@ -46,8 +46,8 @@ def fit(
         config: The run.
         pairs: Training pairs.
         rng: Source of everything random.
-        validator: Chooses the epoch, the kind of score and γ. Without it, and without `chosen`, all
-            epochs are trained and the score has its defaults.
+        validator: Chooses the epoch, the kind of score and its weights. Without it, and without
+            `chosen`, all epochs are trained and the score has its defaults.
         chosen: Epochs and score of an earlier training, to be used instead of choosing.
         hooks: Where the log and the checkpoints of the training go, and where to resume.
         before: A trained recommender whose weights the model starts from.
@@ -57,10 +57,10 @@ def fit(
         model = build_model(config.model_name, config.model, graph, rng)
         guide = _guide(config, model, graph, rng) if config.score_kinds else None
         if validator is not None:
-            validator.guide = guide
+            validator.use_guide(guide)
         if not isinstance(model, TrainableModel):
-            scored = _scored(config, graph, model.scorer(), guide, validator, chosen)
-            return Fitted(scored.scorer, Chosen(0, *scored[1:]), {})
+            scored = _scored(config, pairs, model.scorer(), guide, validator, chosen)
+            return Fitted(scored.scorer, Chosen(0, scored.weights), {})
     if before is not None:
         adopt(model, before, pairs.users, pairs.items)
     done = loop.fit(
@@ -73,9 +73,9 @@ def fit(
         **(hooks or {}),
     )
     with quietly():
-        scored = _scored(config, graph, model.scorer(), guide, validator, chosen)
+        scored = _scored(config, pairs, model.scorer(), guide, validator, chosen)
     weights = {name: value.detach().clone() for name, value in model.state_dict().items()}
-    return Fitted(scored.scorer, Chosen(done.best_epoch, *scored[1:]), weights)
+    return Fitted(scored.scorer, Chosen(done.best_epoch, scored.weights), weights)
 
 
 def _guide(
@@ -98,7 +98,7 @@ def _guide(
 
 def _scored(
     config: RunConfig,
-    graph: Graph,
+    pairs: Interactions,
     scorer: Scorer,
     guide: HistoryScorer | None,
     validator: Validator | None,
@@ -107,8 +107,12 @@ def _scored(
     """Return the scorer with the score that was chosen before, or is best, or is the default."""
     if validator is not None:
         return validator.choose(scorer)
-    degrees = torch.from_numpy(graph.item_degrees)
+    score = config.score
+    weights = Weights(next(iter(config.score_kinds), None), *score.given_weights)
     if chosen is not None:
-        return with_score(scorer, chosen.kind, chosen.gamma, degrees, guide, chosen.delta)
-    kind, score = next(iter(config.score_kinds), None), config.score
-    return with_score(scorer, kind, score.gamma, degrees, guide, score.delta)
+        weights = chosen.weights
+    # Time is part of the score if it was chosen, or if its weights are given.
+    timed = weights.eta is not None or weights.kappa is not None
+    degrees = np.bincount(pairs.indices, minlength=pairs.num_items)
+    chronology = chronology_of(pairs, None, score) if timed else None
+    return Ingredients(torch.from_numpy(degrees), guide, chronology).compose(scorer, weights)

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from mgformer.errors import BundleError
-from mgformer.ranking.score import Chosen, Kind
+from mgformer.ranking.score import Chosen, Kind, Weights
 from mgformer.runs.config import RunConfig, build_config
 
 Part = Literal["valid", "test", "popularity"]
@@ -58,6 +58,12 @@ class Record(BaseModel):
     """The weight of popularity in the score."""
     delta: float | None = None
     """The weight of the guide in the score; None without a guide."""
+    eta: float | None = None
+    """The weight of the trend in the score; None if time is not used."""
+    kappa: float | None = None
+    """How fast the items of a history age; None if time is not used, or no history."""
+    validation_trained: bool | None = None
+    """Whether the tested model was trained on validation too; None in records of older versions."""
     config: dict[str, Any]
     """The run as `build_config` takes it."""
     library: str = "unknown"
@@ -72,7 +78,8 @@ class Record(BaseModel):
     @property
     def chosen(self) -> Chosen:
         """What was chosen on validation."""
-        return Chosen(self.epochs, self.score, self.gamma, self.delta)
+        weights = Weights(self.score, self.gamma, self.delta, self.eta, self.kappa)
+        return Chosen(self.epochs, weights)
 
     def figures(self, part: Part) -> Figures:
         """Return the figures of a part; empty if nothing was measured."""

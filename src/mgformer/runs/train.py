@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -19,14 +19,14 @@ from mgformer.graph.bipartite import Graph
 from mgformer.models import build_model, model_class
 from mgformer.models.base import TrainableModel
 from mgformer.ranking.evaluation import Evaluation, EvaluationConfig, Parts, evaluate_part
-from mgformer.ranking.score import Chosen
+from mgformer.ranking.score import Chosen, Weights
 from mgformer.ranking.selection import Validator
 from mgformer.runs.bundle import Bundle
 from mgformer.runs.bundle_files import load_bundle
 from mgformer.runs.config import RunConfig
 from mgformer.runs.fit import fit
 from mgformer.runs.record import Figures, Record, commit_of_code
-from mgformer.runs.warm_start import check_split, check_trained, together, without_leak
+from mgformer.runs.warm_start import check_trained, together, without_leak
 from mgformer.runs.workspace import Workspace
 from mgformer.training.log import Entry
 from mgformer.training.memory import peak_mb, reset_peak
@@ -93,7 +93,7 @@ def train(
         workspace.begin(dataset.fingerprint)
         seconds["train"] = workspace.seconds_before
     if workspace and workspace.results:  # the run was interrupted in its refit
-        valid, chosen = workspace.results["valid"], Chosen(**workspace.results["choice"])
+        valid, chosen = workspace.results["valid"], _chosen(**workspace.results["choice"])
     else:
         with _timed(seconds, "train"):
             fitted = fit(
@@ -107,9 +107,12 @@ def train(
         with _timed(seconds, "evaluate"):
             valid = _means(evaluate_part(fitted.scorer, split, "valid", config.evaluation))
         chosen = fitted.chosen
-    if config.split.refit:
+    if split.refit:
         if workspace:
-            workspace.results = {"valid": valid, "choice": chosen._asdict()}
+            workspace.results = {
+                "valid": valid,
+                "choice": {"epochs": chosen.epochs, **chosen.weights._asdict()},
+            }
         with _timed(seconds, "train"):
             whole = split.train.union(split.valid)
             hooks = workspace.hooks("refit") if workspace else None
@@ -121,7 +124,7 @@ def train(
         model=config.model_name,
         dataset=dataset.name,
         fingerprint=dataset.fingerprint,
-        protocol=protocol_of(config, split),
+        protocol=protocol_of(split),
         seed=config.seed,
         valid=valid,
         test=_means(test),
@@ -129,9 +132,12 @@ def train(
         seconds={name: round(value, 3) for name, value in seconds.items()},
         peak_mb=peak_mb() if counted else None,
         epochs=chosen.epochs,
-        score=chosen.kind,
-        gamma=chosen.gamma,
-        delta=chosen.delta,
+        score=chosen.weights.kind,
+        gamma=chosen.weights.gamma,
+        delta=chosen.weights.delta,
+        eta=chosen.weights.eta,
+        kappa=chosen.weights.kappa,
+        validation_trained=split.refit,
         config=config.to_mapping(),
         library=__version__,
         commit=commit_of_code(),
@@ -162,7 +168,6 @@ def prepare(config: RunConfig, dataset: Dataset | None = None) -> Prepared:
     dataset = dataset or open_dataset(config.dataset, config.data)
     before = load_bundle(Path(config.warm_start)) if config.warm_start else None
     if before is not None:
-        check_split(config.split.kind)
         if config.trainable:
             check_trained(before)
         dataset = together(before, dataset)
@@ -233,7 +238,10 @@ def untrained_model(bundle: Bundle) -> TrainableModel:
     """
     config = bundle.record.run_config()
     streams = streams_of(config.seed)
-    rng = streams.refit if config.split.refit else streams.select
+    with_validation = bundle.record.validation_trained
+    if with_validation is None:  # records of older versions
+        with_validation = bool(config.split.refit)
+    rng = streams.refit if with_validation else streams.select
     if bundle.record.refit:
         rng = streams.whole
     model = build_model(config.model_name, config.model, Graph(bundle.train.matrix), rng)
@@ -258,20 +266,15 @@ def popularity_of(parts: Parts, options: EvaluationConfig) -> Figures:
     return _means(evaluate_part(model.scorer(), parts, "test", options))
 
 
-def protocol_of(config: RunConfig, split: Split) -> str:
+def protocol_of(split: Split) -> str:
     """Describe in one line how the figures were made."""
-    options = config.split
-    shares = f"valid {options.valid:g}, test {options.test:g}"
-    known = {
-        "ratio": f"per user at random, {shares}",
-        "last": "last item of each user for test, the one before for validation",
-        "time": f"one moment for all, {shares} of the interactions",
-        "users": f"whole users held out, {shares}, known by {options.history:g} of their items",
-        "given": "parts as given, validation as given or taken from train per user",
-    }
-    how = known.get(split.kind, "a split from outside")
-    refit = "; refit on train and validation before test" if options.refit else ""
-    return f"{split.kind}: {how}{refit}; all items ranked, known ones masked"
+    refit = "; refit on train and validation before test" if split.refit else ""
+    return f"{split.kind}: {split.protocol}{refit}; all items ranked, known ones masked"
+
+
+def _chosen(epochs: int, **weights: Any) -> Chosen:
+    """Return a choice as a checkpoint has it."""
+    return Chosen(epochs, Weights(**weights))
 
 
 def _means(evaluation: Evaluation | None) -> Figures:

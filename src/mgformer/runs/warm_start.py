@@ -36,15 +36,6 @@ def check_trained(before: Bundle) -> None:
         )
 
 
-def check_split(kind: str) -> None:
-    """Refuse a split by time: a trained run does not keep the times of its pairs."""
-    if kind in ("last", "time"):
-        raise ConfigError(
-            f"split.kind={kind} needs times, but a trained run does not keep the times of its"
-            " pairs; continue from it with --set split.kind=ratio"
-        )
-
-
 def together(before: Bundle, new: Dataset) -> Dataset:
     """Return the pairs of an old run and of new data as one dataset."""
     if new.parts is not None:
@@ -52,11 +43,11 @@ def together(before: Bundle, new: Dataset) -> Dataset:
             f"{new.name}: has train and test parts, which cannot be joined with those of the old"
             " run; give one file of interactions"
         )
-    pairs, table = before.known.tocoo(), new.interactions
+    pairs, table = before.all_pairs, new.interactions
     sides = {}
     for side, old_ids, old, new_ids, numbers in (
-        ("user", before.users, pairs.row, table.users, table.rows),
-        ("item", before.items, pairs.col, table.items, table.indices),
+        ("user", before.users, pairs.rows, table.users, table.rows),
+        ("item", before.items, pairs.indices, table.items, table.indices),
     ):
         if old_ids.are_text != new_ids.are_text:
             kinds = ["text" if ids.are_text else "whole numbers" for ids in (old_ids, new_ids)]
@@ -65,6 +56,8 @@ def together(before: Bundle, new: Dataset) -> Dataset:
                 " same kind of ids"
             )
         sides[side] = pl.concat([old_ids.decode(old), new_ids.decode(numbers)])
+    if pairs.times is not None and table.times is not None:
+        sides["time"] = pl.Series(np.concatenate([pairs.times, table.times]))
     interactions = Interactions.from_frame(pl.DataFrame(sides))
     return Dataset(new.name, interactions, None, _names(before, new, interactions.items))
 

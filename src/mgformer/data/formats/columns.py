@@ -91,7 +91,7 @@ def _position_of(asked: str | int, names: Sequence[str], role: Role, where: str)
 def check_columns(
     frame: pl.DataFrame, options: DataConfig, where: str, place: Place
 ) -> pl.DataFrame:
-    """Return the columns user, item, time and weight with checked values, filtered by rating.
+    """Return the columns user, item, time, place and weight, checked and filtered by rating.
 
     Ids become Int64 or String, times Int64 or Float64, weights Float32.
     """
@@ -100,6 +100,8 @@ def check_columns(
     columns = {"user": _ids(frame["user"], place), "item": _ids(frame["item"], place)}
     if "time" in frame.columns:
         columns["time"] = _times(frame["time"], place)
+    if options.order == "file":
+        columns["place"] = pl.int_range(frame.height, eager=True)
     if "weight" in frame.columns:
         columns["weight"] = _numbers(frame["weight"], place).cast(pl.Float32)
     checked = pl.DataFrame(columns)

@@ -38,7 +38,9 @@ def read_arrays(arrays: tuple[Any, ...], options: DataConfig) -> pl.DataFrame:
     if not 2 <= len(arrays) <= 4:
         raise DataError(f"got {len(arrays)} arrays, expected users, items[, times[, weights]]")
     # Arrays have a fixed order, so options that name columns do not apply.
-    return read_frame(frame_of_arrays(*arrays), DataConfig(min_rating=options.min_rating))
+    return read_frame(
+        frame_of_arrays(*arrays), DataConfig(min_rating=options.min_rating, order=options.order)
+    )
 
 
 def frame_of_arrays(users: Any, items: Any, times: Any = None, weights: Any = None) -> pl.DataFrame:

@@ -1,5 +1,6 @@
 """Read LightGCN's text files: each line has a user and then the user's items."""
 
+import logging
 from pathlib import Path
 
 import polars as pl
@@ -8,6 +9,8 @@ from mgformer.data.formats.columns import check_columns, with_integer_ids
 from mgformer.data.formats.text import decode, guess_separator, read_bytes, read_head
 from mgformer.data.options import DataConfig
 from mgformer.errors import DataError
+
+log = logging.getLogger("mgformer")
 
 
 def read_lightgcn(path: Path, options: DataConfig) -> pl.DataFrame:
@@ -27,8 +30,20 @@ def read_lightgcn(path: Path, options: DataConfig) -> pl.DataFrame:
             f"{path}:1: got no line of a user and items, expected 'user item item …'; "
             "for another kind of file use --set data.format=csv"
         )
-    checked = check_columns(pairs.explode("item"), options, str(path), lambda _: str(path))
-    return with_integer_ids(checked, path)
+    ordered = options.model_copy(update={"order": "none" if options.order == "none" else "file"})
+    checked = check_columns(pairs.explode("item"), ordered, str(path), lambda _: str(path))
+    frame = with_integer_ids(checked, path)
+    if options.order == "auto" and _is_sorted(frame):
+        log.info("%s: the items of every line are sorted, so their order says nothing", path)
+        return frame.drop("place")
+    return frame
+
+
+def _is_sorted(frame: pl.DataFrame) -> bool:
+    """Return whether the items of every user are in ascending order."""
+    same_user = pl.col("user") == pl.col("user").shift()
+    falls = same_user & (pl.col("item") < pl.col("item").shift())
+    return not frame.select(falls.any()).item()
 
 
 def looks_like_lightgcn(path: Path) -> bool:
