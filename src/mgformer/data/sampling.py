@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse as sp
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from mgformer.data.interactions import Interactions
@@ -28,10 +29,19 @@ def num_batches(pairs: Interactions, batch_size: int) -> int:
 
 
 def shuffled_batches(
-    pairs: Interactions, batch_size: int, rng: np.random.Generator
+    pairs: Interactions,
+    batch_size: int,
+    rng: np.random.Generator,
+    chances: NDArray[np.float64] | None = None,
 ) -> Iterator[Batch]:
-    """Yield every pair once, in random order."""
-    order = torch.from_numpy(rng.permutation(len(pairs)))
+    """Yield every pair once, in random order.
+
+    With `chances` [E], which sum to 1, as many pairs are drawn by chance: some of them repeatedly.
+    """
+    if chances is None:
+        order = torch.from_numpy(rng.permutation(len(pairs)))
+    else:
+        order = torch.from_numpy(rng.choice(len(pairs), len(pairs), p=chances))
     users, items = (torch.from_numpy(side) for side in (pairs.rows, pairs.indices))
     for chosen in torch.split(order, batch_size):
         yield Batch(users[chosen].long(), items[chosen].long())

@@ -18,6 +18,9 @@ class Graph:
     """Degrees and adjacency of R, the [U, I] binary training matrix (CSR, float32, int32)."""
 
     interactions: sp.csr_array
+    positions: NDArray[np.float32] | None = None
+    """[E] position of each pair in the history of its user, from 0 (oldest) to 1 (latest); None if
+    models may not use the order."""
 
     @property
     def num_users(self) -> int:

@@ -34,6 +34,7 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_
 from torch import Tensor, nn
 from torch.nn import functional
 
+from mgformer.data.chronology import recency
 from mgformer.data.sampling import Batch
 from mgformer.graph.bipartite import Graph
 from mgformer.graph.nearest import nearest_nodes
@@ -80,6 +81,11 @@ class Guided(TrainableModel):
         """β, weight of attention."""
         graph_weight: Annotated[NonNegativeFloat, Float(0.0, 1.0)] = 0.0
         """w, weight of one hop on the graph."""
+        recency: NonNegativeFloat = 1.0
+        """κ, how fast the items of a user age when the guide says where the user looks. It is used
+        where the score uses time."""
+        recent_weight: NonNegativeFloat = 0.0
+        """Weight of attention to the user's own items, aged like that, where the score uses time."""
         uniformity_weight: Annotated[NonNegativeFloat, Float(0.1, 10.0, log=True)] = 0.5
         """Weight of uniformity in the loss."""
         uniformity_t: float = Field(2.0, gt=0, le=20)
@@ -132,13 +138,19 @@ class Guided(TrainableModel):
         else:
             self.regression = _guide(options, graph, rng)
             attention = guided_attention(
-                self.regression, graph, options.num_neighbors, options.sharpness or 2.0
+                self.regression,
+                graph,
+                options.num_neighbors,
+                options.sharpness or 2.0,
+                options.recency,
             )
         self.attention = attention  # M [N, N]
         matrix = sp.eye_array(self.num_nodes, dtype=np.float32, format="csr")
         matrix = matrix + options.attention_weight * attention
         if options.graph_weight:
             matrix = matrix + options.graph_weight * graph.adjacency
+        if options.recent_weight and graph.positions is not None:
+            matrix = matrix + options.recent_weight * own_items(graph, options.recency)
         self.matrix = sp.csr_array(matrix, dtype=np.float32)  # I + β M + w Â [N, N]
         self.tokens = normal_table(self.num_nodes, options.dim, rng)  # e [N, d]
         fixed = torch.zeros(self.num_nodes, 0)
@@ -188,16 +200,39 @@ def _guide(options: Guided.Config, graph: Graph, rng: np.random.Generator) -> Hi
 
 
 def guided_attention(
-    guide: HistoryScorer, graph: Graph, count: int, sharpness: float
+    guide: HistoryScorer, graph: Graph, count: int, sharpness: float, kappa: float = 0.0
 ) -> sp.csr_array:
-    """Return M [N, N]: what users and items attend to, `count` nodes of a kind each."""
+    """Return M [N, N]: what users and items attend to, `count` nodes of a kind each.
+
+    Items of a user age by κ, if the graph knows their positions.
+    """
     alone = sp.eye_array(graph.num_items, dtype=np.float32, format="csr")
-    users = guide_lists(guide, graph.interactions, count)
+    users = guide_lists(guide, aged_histories(graph, kappa), count)
     items = guide_lists(guide, sp.csr_array(alone), count)
     to_users = top_per_row(sp.csr_array(users.T.tocsr()), count)
     blocks = [
         [None, attention_weights(users, sharpness)],
         [0.5 * attention_weights(to_users, sharpness), 0.5 * attention_weights(items, sharpness)],
+    ]
+    return sp.csr_array(sp.block_array(blocks, format="csr", dtype=np.float32))
+
+
+def aged_histories(graph: Graph, kappa: float) -> sp.csr_array:
+    """Return R [U, I], in which an item at position p counts exp(−κ (1 − p)); R without order."""
+    r = graph.interactions
+    if graph.positions is None or not kappa:
+        return r
+    return sp.csr_array((recency(graph.positions, kappa), r.indices, r.indptr), shape=r.shape)
+
+
+def own_items(graph: Graph, kappa: float) -> sp.csr_array:
+    """Return [N, N]: attention of users to their own items, aged by κ; the rows of users sum to 1."""
+    aged = aged_histories(graph, kappa)
+    sums = np.maximum(aged.sum(axis=1), 1e-12)
+    aged = sp.csr_array(sp.diags_array(1 / sums) @ aged)
+    blocks = [
+        [sp.csr_array((graph.num_users, graph.num_users)), aged],
+        [None, sp.csr_array((graph.num_items, graph.num_items))],
     ]
     return sp.csr_array(sp.block_array(blocks, format="csr", dtype=np.float32))
 

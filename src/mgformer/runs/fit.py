@@ -4,8 +4,10 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from mgformer.data.chronology import Chronology, recency
 from mgformer.data.interactions import Interactions
 from mgformer.errors import ConfigError
 from mgformer.graph.bipartite import Graph
@@ -52,14 +54,16 @@ def fit(
         hooks: Where the log and the checkpoints of the training go, and where to resume.
         before: A trained recommender whose weights the model starts from.
     """
-    graph = Graph(pairs.matrix)
+    chronology = _chronology(config, pairs, validator, chosen)
+    positions = None if chronology is None else chronology.positions
+    graph = Graph(pairs.matrix, positions)
     with phase(f"preparing {config.model_name}", None):
         model = build_model(config.model_name, config.model, graph, rng)
         guide = _guide(config, model, graph, rng) if config.score_kinds else None
         if validator is not None:
             validator.use_guide(guide)
         if not isinstance(model, TrainableModel):
-            scored = _scored(config, pairs, model.scorer(), guide, validator, chosen)
+            scored = _scored(config, pairs, model.scorer(), guide, chronology, validator, chosen)
             return Fitted(scored.scorer, Chosen(0, scored.weights), {})
     if before is not None:
         adopt(model, before, pairs.users, pairs.items)
@@ -68,12 +72,13 @@ def fit(
         pairs,
         config.train,
         rng,
+        chances=_chances(config, positions),
         validate=validator.validate if validator else None,
         epochs=chosen.epochs if chosen else None,
         **(hooks or {}),
     )
     with quietly():
-        scored = _scored(config, pairs, model.scorer(), guide, validator, chosen)
+        scored = _scored(config, pairs, model.scorer(), guide, chronology, validator, chosen)
     weights = {name: value.detach().clone() for name, value in model.state_dict().items()}
     return Fitted(scored.scorer, Chosen(done.best_epoch, scored.weights), weights)
 
@@ -96,23 +101,43 @@ def _guide(
     return own
 
 
+def _chronology(
+    config: RunConfig,
+    pairs: Interactions,
+    validator: Validator | None,
+    chosen: Chosen | None,
+) -> Chronology | None:
+    """Return the order of the pairs, if it is used: by validation, by a choice, or if it is given."""
+    if validator is not None:
+        return validator.ingredients.chronology
+    weights = chosen.weights if chosen else config.score
+    timed = weights.eta is not None or weights.kappa is not None
+    return chronology_of(pairs, None, config.score) if timed else None
+
+
+def _chances(
+    config: RunConfig, positions: NDArray[np.float32] | None
+) -> NDArray[np.float64] | None:
+    """Return the chance of each pair to be drawn; None if all are drawn equally often."""
+    if positions is None or not config.train.recency:
+        return None
+    weights = recency(positions, config.train.recency).astype(np.float64)
+    return weights / weights.sum()
+
+
 def _scored(
     config: RunConfig,
     pairs: Interactions,
     scorer: Scorer,
     guide: HistoryScorer | None,
+    chronology: Chronology | None,
     validator: Validator | None,
     chosen: Chosen | None,
 ) -> Scored:
     """Return the scorer with the score that was chosen before, or is best, or is the default."""
     if validator is not None:
         return validator.choose(scorer)
-    score = config.score
-    weights = Weights(next(iter(config.score_kinds), None), *score.given_weights)
-    if chosen is not None:
-        weights = chosen.weights
-    # Time is part of the score if it was chosen, or if its weights are given.
-    timed = weights.eta is not None or weights.kappa is not None
+    weights = Weights(next(iter(config.score_kinds), None), *config.score.given_weights)
+    weights = chosen.weights if chosen else weights
     degrees = np.bincount(pairs.indices, minlength=pairs.num_items)
-    chronology = chronology_of(pairs, None, score) if timed else None
     return Ingredients(torch.from_numpy(degrees), guide, chronology).compose(scorer, weights)

@@ -14,6 +14,7 @@ from typing import Any, TypedDict
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from mgformer.data.interactions import Interactions
@@ -72,6 +73,7 @@ def fit(
     options: TrainConfig,
     rng: np.random.Generator,
     *,
+    chances: NDArray[np.float64] | None = None,
     validate: Validate | None = None,
     epochs: int | None = None,
     write: Callable[[Entry], None] = lambda entry: None,
@@ -85,6 +87,7 @@ def fit(
         pairs: Training pairs.
         options: Epochs, batches, learning rate, patience.
         rng: Source of everything random.
+        chances: [E] the chance of each pair to be drawn; by default an epoch has every pair once.
         validate: Returns figures; `ndcg@20` among them selects the epoch. Without it all epochs are
             trained, and the last weights are kept.
         epochs: Stop after so many epochs. The learning rate still follows the epochs of `options`.
@@ -109,7 +112,8 @@ def fit(
             model.train()
             model.on_epoch(shuffling)
             total = 0.0
-            for number, batch in enumerate(shuffled_batches(pairs, options.batch_size, shuffling)):
+            batches = shuffled_batches(pairs, options.batch_size, shuffling, chances)
+            for number, batch in enumerate(batches):
                 progress = (done.epochs * steps + number) / (options.epochs * steps)
                 set_learning_rate(optimizers, options, progress)
                 total += step_on(batch, model, optimizers, generator) * len(batch.users)

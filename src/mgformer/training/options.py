@@ -39,6 +39,9 @@ class TrainConfig(BaseModel):
     optimizer: Literal["adam", "rows"] = "adam"
     """adam: update every row of a table at every step; rows: update only the rows that the batch
     touched, which is faster if the tables are much larger than a batch."""
+    recency: float = Field(0.0, ge=0, le=50)
+    """Draw recent pairs more often, where the score uses time: a pair at position p of its user's
+    history is drawn with a chance proportional to exp(−recency (1 − p))."""
     evaluate_every: PositiveInt = 1
     """Epochs between validations."""
     validation_users: NonNegativeInt = 8192
