@@ -206,6 +206,11 @@ def _read_parts(
     }
     if all(name in ("parquet", "jsonl") for name in formats.values()):
         _refuse_mixed_ids(frames, files)
+    if "place" in frames["train"].columns:  # the other parts may be sorted, but they come later
+        frames = {
+            part: frame.with_columns(place=pl.int_range(frame.height))
+            for part, frame in frames.items()
+        }
     shared = set.intersection(*(set(frame.columns) for frame in frames.values()))
     columns = [name for name in ("user", "item", "time", "place", "weight") if name in shared]
     if "place" in shared:  # the parts follow each other in time

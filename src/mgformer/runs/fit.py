@@ -107,7 +107,7 @@ def _chronology(
     validator: Validator | None,
     chosen: Chosen | None,
 ) -> Chronology | None:
-    """Return the order of the pairs, if it is used: by validation, by a choice, or if it is given."""
+    """Return the order of the pairs if validation, an earlier choice or the config uses it."""
     if validator is not None:
         return validator.ingredients.chronology
     weights = chosen.weights if chosen else config.score
