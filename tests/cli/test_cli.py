@@ -18,16 +18,19 @@ from mgformer.runs.bundle_files import load_bundle
 from tests.command import Done, assert_one_line, mgformer, succeed
 from tests.demo_users import SHOWCASE
 
+RATIO = "--set", "split.kind=ratio"
+
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("cli")
-    succeed("train", "demo", "--model", "ease", "--out", folder / "run")
+    succeed("train", "demo", "--model", "ease", *RATIO, "--out", folder / "run")
     return folder / "run"
 
 
 def test_train_prints_one_json_object_and_beats_popularity(tmp_path: Path) -> None:
-    done = mgformer("train", "--model", "ease", "--seed", 1, "--out", tmp_path / "run", "--json")
+    to = "--out", tmp_path / "run", "--json"
+    done = mgformer("train", "--model", "ease", "--seed", 1, *RATIO, *to)
     result = json.loads(done.stdout)
     assert result["model"] == "ease"
     assert result["dataset"] == "demo"
@@ -178,18 +181,19 @@ def test_held_out_users_are_ranked_by_their_history(tmp_path: Path) -> None:
 
 
 def test_refit_keeps_the_honest_validation_figures(tmp_path: Path) -> None:
-    settings = ["--set", "split.refit=true", "--out", tmp_path / "run", "--json"]
-    result = json.loads(succeed("train", "demo", "--model", "ease", *settings))
-    plain = json.loads(
-        succeed("train", "demo", "--model", "ease", "--out", tmp_path / "b", "--json")
+    ease = "train", "demo", "--model", "ease", *RATIO
+    result = json.loads(
+        succeed(*ease, "--set", "split.refit=true", "--out", tmp_path / "run", "--json")
     )
+    plain = json.loads(succeed(*ease, "--out", tmp_path / "b", "--json"))
     assert result["valid"] == plain["valid"]
     assert result["test"] != plain["test"]
     assert json.loads(succeed("evaluate", tmp_path / "run", "--json"))["valid"] == plain["valid"]
 
 
 def test_two_runs_are_compared_over_their_users(run: Path, tmp_path: Path) -> None:
-    succeed("train", "demo", "--model", "popularity", "--out", tmp_path / "pop")
+    popularity = "train", "demo", "--model", "popularity", *RATIO
+    succeed(*popularity, "--out", tmp_path / "pop")
     result = json.loads(succeed("evaluate", run, "--against", tmp_path / "pop", "--json"))
     ndcg = result["against"]["metrics"]["ndcg@20"]
     assert ndcg["difference"] == pytest.approx(
@@ -198,7 +202,7 @@ def test_two_runs_are_compared_over_their_users(run: Path, tmp_path: Path) -> No
     assert ndcg["p_value"] < 1e-10
     assert "paired t-test" in succeed("evaluate", run, "--against", tmp_path / "pop")
     # Another seed tests the same users by other pairs.
-    succeed("train", "demo", "--model", "popularity", "--seed", 1, "--out", tmp_path / "other")
+    succeed(*popularity, "--seed", 1, "--out", tmp_path / "other")
     done = mgformer("evaluate", run, "--against", tmp_path / "other")
     assert_one_line(done, "different data or test pairs")
     assert "seeds 0 and 1" in done.stderr

@@ -19,7 +19,7 @@ from mgformer.recommend.recommender import Recommender
 
 @pytest.fixture(scope="module", params=["ease", "ials"])
 def recommender(request) -> Recommender:
-    return Recommender.fit("demo", request.param)
+    return Recommender.fit("demo", request.param, split={"kind": "ratio"})
 
 
 def ask(recommender: Recommender, history, k: int = 20, **options) -> Answer:

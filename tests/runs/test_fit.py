@@ -23,6 +23,7 @@ def small(**score: object) -> RunConfig:
             "model": {"name": "mgformer", "dim": 4, "rank": 4, "key_sample": 64},
             "train": {"epochs": EPOCHS, "patience": EPOCHS, "batch_size": 4096},
             "score": score,
+            "split": {"kind": "ratio"},
         }
     )
 
@@ -72,6 +73,6 @@ def test_the_final_search_for_gamma_is_finer_than_that_of_an_epoch() -> None:
     rng = np.random.default_rng(0)
     chosen = fit(config, split.train, rng, validator=validator, hooks=hooks).chosen
     assert [entry["gamma"] for entry in entries] == [0.14] * EPOCHS
-    assert chosen.gamma == 0.13
+    assert chosen.weights.gamma == 0.13
     sampled = {g for g, who in zip(tried, validator.asked, strict=True) if who == "sample"}
     assert 0.13 not in sampled

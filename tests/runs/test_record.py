@@ -20,7 +20,7 @@ NEEDED = {
 def test_a_record_of_an_older_version_is_read_with_defaults() -> None:
     record = read_record({**NEEDED, "something_else": 1}, "runs/old")
     assert (record.test, record.groups, record.commit, record.refit) == ({}, {}, None, None)
-    assert record.chosen == Chosen(0, None, None)
+    assert record.chosen == Chosen()
     assert record.run_config().model.model_dump()["l2"] == 30.0
 
 

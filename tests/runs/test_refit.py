@@ -21,7 +21,11 @@ from mgformer.training.log import read_log
 from tests.command import assert_one_line, mgformer, succeed
 from tests.runs.test_resume import TINY, described, interrupted
 
-SHORT = {"train": {"epochs": 4, "evaluate_every": 2}, "evaluation": {"ks": [20]}}
+SHORT = {
+    "train": {"epochs": 4, "evaluate_every": 2},
+    "evaluation": {"ks": [20]},
+    "split": {"kind": "ratio"},
+}
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +41,7 @@ def test_a_refit_trains_on_everything_with_the_chosen_epochs_and_score(
     model: str, split: str
 ) -> None:
     options = SHORT if model == "bprmf" else {}
-    before = Recommender.fit("demo", model, split={"kind": split}, **options).bundle
+    before = Recommender.fit("demo", model, **{**options, "split": {"kind": split}}).bundle
     after = Recommender(before).refit().bundle
     assert (after.train.matrix != before.known).nnz == 0
     assert len(after.train) > len(before.train)

@@ -19,7 +19,7 @@ from tests.command import Done, assert_one_line, mgformer, succeed
 # Validated once, after the fifth epoch, which is therefore the best, and all that a refit takes.
 TINY = {
     "model.dim": 8, "model.rank": 8, "train.epochs": 6, "train.evaluate_every": 5,
-    "split.test": 0.5, "evaluation.ks": [20],
+    "split.kind": "ratio", "split.test": 0.5, "evaluation.ks": [20],
 }  # fmt: skip
 RUNS = {
     "select": {**TINY, "model.key_sample": 64},

@@ -11,6 +11,8 @@ from mgformer.data.entries import CATALOG, CatalogEntry, data_home, is_present
 if TYPE_CHECKING:
     from mgformer.data.dataset import Dataset
 
+MOST_RANDOM = 1.5
+"""Up to this dispersion, given parts count as a random split."""
 COUNTS = ("users", "items", "interactions")
 
 
@@ -84,11 +86,36 @@ def _facts(dataset: "Dataset") -> dict[str, object]:
         "interactions": len(pairs),
         "duplicates": pairs.duplicates,
         "density": len(pairs) / (pairs.num_users * pairs.num_items),
-        "times": pairs.times is not None,
+        "order": _order(dataset),
         "names": dataset.item_names is not None,
         "parts": {part: len(p) for part, p in (dataset.parts or {}).items()},
+        **_split_facts(dataset),
         "fingerprint": dataset.fingerprint,
     }
+
+
+def _order(dataset: "Dataset") -> str:
+    pairs = dataset.interactions
+    if pairs.times is not None:
+        return "by times"
+    return "by rows of the file" if pairs.places is not None else "not known"
+
+
+def _split_facts(dataset: "Dataset") -> dict[str, object]:
+    """Return how unevenly items fall into the given test part, and what follows from it."""
+    from mgformer.data.chronology import dispersion
+
+    parts = dataset.parts or {}
+    found = dispersion(parts["train"], parts["test"]) if {"train", "test"} <= set(parts) else None
+    if found is None:
+        return {}
+    if found < MOST_RANDOM:
+        advice = "as a random split has it: validate on random items, split.valid_kind=random"
+    elif dataset.interactions.order is None:
+        advice = "a random split has 1, so test is later than train: give the times or the order"
+    else:
+        advice = "a random split has 1, so test is later than train: validate on the last items"
+    return {"dispersion": round(found, 1), "advice": advice}
 
 
 def _text(value: object) -> str:
@@ -98,7 +125,7 @@ def _text(value: object) -> str:
         case int():
             return f"{value:,}"
         case float():
-            return f"{value:.2%}"
+            return f"{value:.2%}" if value < 1 else f"{value:g}"
         case dict():
             return ", ".join(f"{part} {_text(fact)}" for part, fact in value.items())
         case None:

@@ -85,7 +85,7 @@ class Guided(TrainableModel):
         """κ, how fast the items of a user age when the guide says where the user looks. It is used
         where the score uses time."""
         recent_weight: NonNegativeFloat = 0.0
-        """Weight of attention to the user's own items, aged like that, where the score uses time."""
+        """Weight of attention to the user's own items, aged like that. It needs time, too."""
         uniformity_weight: Annotated[NonNegativeFloat, Float(0.1, 10.0, log=True)] = 0.5
         """Weight of uniformity in the loss."""
         uniformity_t: float = Field(2.0, gt=0, le=20)
@@ -226,7 +226,7 @@ def aged_histories(graph: Graph, kappa: float) -> sp.csr_array:
 
 
 def own_items(graph: Graph, kappa: float) -> sp.csr_array:
-    """Return [N, N]: attention of users to their own items, aged by κ; the rows of users sum to 1."""
+    """Return [N, N]: attention of users to their own items, aged by κ; their rows sum to 1."""
     aged = aged_histories(graph, kappa)
     sums = np.maximum(aged.sum(axis=1), 1e-12)
     aged = sp.csr_array(sp.diags_array(1 / sums) @ aged)

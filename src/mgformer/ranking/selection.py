@@ -63,7 +63,9 @@ class Validator:
         """
         self.split, self.kinds, self.given = split, tuple(kinds), score
         self.sample = replace(split, valid=sample_users(split.valid, num_users))
-        self.few = replace(split, valid=sample_users(self.sample.valid, SEARCH_USERS))
+        few = sample_users(self.sample.valid, SEARCH_USERS)
+        enough = len(few) == len(self.sample.valid)
+        self.few = self.sample if enough else replace(split, valid=few)
         self.options = EvaluationConfig(ks=(SELECTION_K,), memory_mb=memory_mb)
         degrees = np.bincount(split.train.indices, minlength=split.train.num_items)
         self.ingredients = Ingredients(
@@ -90,9 +92,11 @@ class Validator:
                 known = Weights(**{name: before[-1].get(at) for name, at in LOGGED.items()})
                 starts = [self.ingredients.useful(scorer, known)]
             searched = _is_power_of_two(len(before) + 1)
-            best = _Search(self, scorer, self.few).best(starts, searched=searched, fine=False)
-            scored = self.ingredients.compose(scorer, best)
-            return {**self.measure(scored.scorer, self.sample), **logged(scored.weights)}
+            search = _Search(self, scorer, self.few)
+            best = search.best(starts, searched=searched, fine=False)
+            if self.few is not self.sample:
+                search = _Search(self, scorer, self.sample)
+            return {**search.figures(best), **logged(best)}
 
     def choose(self, scorer: Scorer) -> Scored:
         """Return the scorer with the score that is best on validation.
@@ -150,11 +154,15 @@ class _Search:
 
     def __init__(self, validator: Validator, scorer: Scorer, split: Split) -> None:
         self.validator, self.scorer, self.split = validator, scorer, split
-        self.value = cache(self._value)
+        self.figures = cache(self._figures)
 
-    def _value(self, weights: Weights) -> float:
+    def _figures(self, weights: Weights) -> Figures:
         scorer = self.validator.ingredients.compose(self.scorer, weights).scorer
-        return self.validator.measure(scorer, self.split)[SELECTION_METRIC]
+        return self.validator.measure(scorer, self.split)
+
+    def value(self, weights: Weights) -> float:
+        """Return what is to be as large as possible."""
+        return self.figures(weights)[SELECTION_METRIC]
 
     def best(self, starts: Sequence[Weights], *, searched: bool, fine: bool) -> Weights:
         """Return the best score.
