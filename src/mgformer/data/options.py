@@ -12,6 +12,7 @@ from mgformer.errors import did_you_mean
 from mgformer.outside import is_outside
 
 SPLITS = ("auto", "ratio", "last", "time", "users", "given")
+VALID_SHARE = 0.1
 Format = Literal["csv", "parquet", "jsonl", "lightgcn", "inter"]
 
 
@@ -73,6 +74,11 @@ class SplitConfig(BaseModel):
     """After selection, train again on train and validation together before the test. By default
     with time, and with given if validation is taken from train."""
 
+    @property
+    def valid_share(self) -> float:
+        """The share of validation, as given or by default."""
+        return VALID_SHARE if self.valid is None else self.valid
+
     @field_validator("kind")
     @classmethod
     def _known(cls, kind: str) -> str:
@@ -85,8 +91,9 @@ class SplitConfig(BaseModel):
 
     @model_validator(mode="after")
     def _leaves_something_to_train(self) -> "SplitConfig":
-        if (self.valid or 0) + self.test >= 1:
-            raise ValueError(f"valid + test must be below 1, got {self.valid} + {self.test}")
+        if self.kind != "given" and self.valid_share + self.test >= 1:
+            shares = f"{self.valid_share} + {self.test}"
+            raise ValueError(f"valid + test must be below 1, got {shares}")
         if self.refit and self.kind == "users":
             raise ValueError("refit is not possible with kind=users; use another kind")
         return self

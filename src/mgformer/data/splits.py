@@ -15,13 +15,12 @@ from numpy.typing import NDArray
 from mgformer import outside
 from mgformer.data.dataset import Dataset
 from mgformer.data.interactions import Interactions
-from mgformer.data.options import SplitConfig
+from mgformer.data.options import VALID_SHARE, SplitConfig
 from mgformer.errors import ConfigError, DataError
 
 log = logging.getLogger("mgformer")
 
 TRAIN, VALID, TEST, HISTORY = range(4)
-VALID_SHARE = 0.1
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,13 +53,6 @@ def split_dataset(dataset: Dataset, options: SplitConfig, rng: np.random.Generat
             f"{dataset.name}: split.kind={kind} needs times, got no time column; "
             "name it with --set data.time=NAME"
             + (", or set data.order=file if rows are in order of time" if kind == "last" else "")
-        )
-    options = options.model_copy(
-        update={"valid": VALID_SHARE if options.valid is None else options.valid}
-    )
-    if options.valid + options.test >= 1:
-        raise ConfigError(
-            f"split.valid + split.test must be below 1, got {options.valid} + {options.test}"
         )
     builtin = {"ratio": _ratio, "last": _last, "time": _time, "users": _users}
     cut = builtin.get(kind) or partial(_outside, kind)
@@ -139,7 +131,7 @@ def _given(dataset: Dataset, options: SplitConfig, rng: np.random.Generator) -> 
 
 
 def _protocol(kind: str, options: SplitConfig) -> str:
-    shares = f"valid {options.valid:g}, test {options.test:g}"
+    shares = f"valid {options.valid_share:g}, test {options.test:g}"
     known = {
         "ratio": f"per user at random, {shares}",
         "last": "last item of each user for test, the one before for validation",
@@ -168,14 +160,14 @@ def held_out_counts(
 
 
 def _ratio(pairs: Interactions, options: SplitConfig, rng: np.random.Generator) -> NDArray[np.int8]:
-    num_held_out = held_out_counts(np.diff(pairs.indptr), options.valid, options.test)
+    num_held_out = held_out_counts(np.diff(pairs.indptr), options.valid_share, options.test)
     return _label_tails(pairs, rng.random(len(pairs)), *num_held_out)
 
 
 def _last(pairs: Interactions, options: SplitConfig, rng: np.random.Generator) -> NDArray[np.int8]:
     sizes = np.diff(pairs.indptr)
     num_test = ((sizes > 1) & (options.test > 0)).astype(np.int64)
-    num_valid = ((sizes - num_test > 1) & (options.valid > 0)).astype(np.int64)
+    num_valid = ((sizes - num_test > 1) & (options.valid_share > 0)).astype(np.int64)
     return _label_tails(pairs, _time_order(pairs, rng), num_valid, num_test)
 
 
@@ -189,7 +181,7 @@ def _time(pairs: Interactions, options: SplitConfig, rng: np.random.Generator) -
     ordered = np.sort(times)
     labels = np.full(len(times), TRAIN, dtype=np.int8)
     for part, share, rest in (
-        (VALID, options.valid, options.valid + options.test),
+        (VALID, options.valid_share, options.valid_share + options.test),
         (TEST, options.test, options.test),
     ):
         if share > 0:
@@ -206,7 +198,7 @@ def _users(pairs: Interactions, options: SplitConfig, rng: np.random.Generator) 
     """Hold out whole users; part of their items is their history, the rest is held out."""
     sizes = np.diff(pairs.indptr)
     able = rng.permutation(np.flatnonzero(sizes > 1))  # one for the history, one to hold out
-    num_valid, num_test = (int(len(sizes) * share) for share in (options.valid, options.test))
+    num_valid, num_test = (int(len(sizes) * share) for share in (options.valid_share, options.test))
     if num_valid + num_test >= len(able):
         raise DataError(
             f"cannot hold out {num_valid + num_test} users: only {len(able)} have two items or "

@@ -188,10 +188,11 @@ class _Search:
         return weights
 
     def _along(self, name: str, values: Sequence[float], weights: Weights) -> Weights:
-        def measure(value: float) -> float:
-            return self.value(weights._replace(**{name: value}))
+        def changed(value: float) -> Weights:
+            return Weights(**{**weights._asdict(), name: value})
 
-        return weights._replace(**{name: climb(measure, values, getattr(weights, name))})
+        start = getattr(weights, name)
+        return changed(climb(lambda value: self.value(changed(value)), values, start))
 
     def axes(self, weights: Weights, parts: int = 1) -> dict[str, Sequence[float]]:
         """Return the weights to search for and the values to try; `parts` divides the steps."""

@@ -125,7 +125,7 @@ def items_of(bundle: Bundle, user: int | np.integer) -> NDArray[np.int32]:
 def counts_of(history: NDArray[np.int32], kappa: float | None) -> NDArray[np.float32]:
     """Return how much each item of a history counts, whose latest item comes last."""
     places = np.arange(1, len(history) + 1, dtype=np.float32)
-    return recency(places / max(len(history), 1), kappa or 0.0)
+    return recency(places / np.float32(max(len(history), 1)), kappa or 0.0)
 
 
 def as_rows(

@@ -116,9 +116,9 @@ def load_bundle(folder: Path) -> Bundle:
         if f"{name}.indptr" not in pairs:
             return None
         indptr, indices = pairs[f"{name}.indptr"].numpy(), pairs[f"{name}.indices"].numpy()
-        found = {order: pairs.get(f"{name}.{order}") for order in ORDERS}
-        orders = {order: v.numpy() for order, v in found.items() if v is not None}
-        return Interactions(user_ids, item_ids, indptr, indices, **orders)
+        found = (pairs.get(f"{name}.{order}") for order in ORDERS)
+        times, places = (None if order is None else order.numpy() for order in found)
+        return Interactions(user_ids, item_ids, indptr, indices, times, places)
 
     train, valid, test = part("train"), part("valid"), part("test")
     assert train is not None
