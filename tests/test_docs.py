@@ -81,7 +81,8 @@ def test_exports_with_a_guide_are_used_as_documented(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    recommender = Recommender.fit("demo", "guided", train={"epochs": 2}, score={"delta": 2})
+    sections = {"train": {"epochs": 2}, "score": {"delta": 2}, "split": {"kind": "ratio"}}
+    recommender = Recommender.fit("demo", "guided", **sections)
     for form in ("npz", "faiss", "onnx", "parquet"):
         export(recommender.bundle, form, Path("runs/mine/export"))
     user, new_user, _, search = blocks((ROOT / "docs/guide/export.md").read_text(), "python")

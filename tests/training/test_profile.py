@@ -35,5 +35,5 @@ def test_on_the_command_line(tmp_path: Path, monkeypatch):
     found = json.loads(succeed("train", "demo", "--model", "bprmf", "--profile", "--json"))
     assert set(found["stages"]) == set(STAGES)
     assert not list(tmp_path.iterdir())
-    done = mgformer("train", "demo", "--model", "ease", "--profile")
+    done = mgformer("train", "demo", "--model", "ease", "--profile", "--set", "split.kind=ratio")
     assert_one_line(done, "ease is not trained step by step")

@@ -32,6 +32,7 @@ from mgformer.files import replacing
 from mgformer.graph.sparse import row_numbers, top_per_row
 from mgformer.ranking.scorers import DotScorer, SumScorer, vectors_of
 from mgformer.ranking.topk import top_k
+from mgformer.recommend.lists import as_rows, items_of
 from mgformer.runs.bundle import Bundle
 from mgformer.runs.bundle_files import check_folder
 
@@ -116,7 +117,10 @@ def _to_npz(bundle: Bundle) -> Export:
 
     def write(draft: Path) -> None:
         with draft.open("wb") as file:
-            np.savez(file, users=users, items=items, user_ids=user_ids, item_ids=item_ids)
+            kappa = bundle.record.kappa or 0.0
+            np.savez(
+                file, users=users, items=items, user_ids=user_ids, item_ids=item_ids, kappa=kappa
+            )
 
     return {"vectors.npz": write} | _guide_file(_guide(bundle)), {}
 
@@ -150,7 +154,8 @@ def _to_faiss(bundle: Bundle) -> Export:
     else:
         proposed = min(PROPOSED * k, scorer.num_items)
         _, near = index.search(vectors, proposed)
-        added = sp.csr_array(bundle.train.matrix[users] @ guide)
+        assert isinstance(bundle.scorer, SumScorer)
+        added = sp.csr_array(bundle.scorer.history.histories[users] @ guide)
         found = reranked(vectors, items, near, added, k)
     hits = [len(np.intersect1d(one, other)) for one, other in zip(exact, found, strict=True)]
     measured = {f"recall@{k}": float(np.mean(hits)) / k, "compared_users": len(users)}
@@ -193,17 +198,18 @@ def to_onnx(bundle: Bundle, rounds: int = 40) -> Export:
         raise ConfigError("--format onnx needs an extra: pip install 'mgformer[onnx]'") from None
     scorer = _vectors(bundle)
     guide = _guide(bundle)
-    model = fold_in_graph(scorer, rounds, guide)
+    model = fold_in_graph(scorer, rounds, guide, bundle.record.kappa or 0.0)
     onnx.checker.check_model(model)
     data = model.SerializeToString()
     session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
-    histories = bundle.known[:: max(1, bundle.known.shape[0] // 100)]
-    histories = histories[np.diff(histories.indptr) > 0]
+    users = range(0, len(bundle.users), max(1, len(bundle.users) // 100))
+    items = [own for user in users if len(own := items_of(bundle, user))]
+    histories = as_rows(bundle, items, bundle.record.kappa)
     expected = scorer.fold_in(histories).users.numpy()
     if guide is not None:
         expected = np.hstack([expected, (histories @ guide).toarray()])
-    items = np.split(histories.indices.astype(np.int64), histories.indptr[1:-1])
-    found = [np.concatenate(session.run(None, {"history": own})) for own in items]
+    asked = ({"history": own.astype(np.int64)} for own in items)
+    found = [np.concatenate(session.run(None, history)) for history in asked]
     differences = np.abs(np.reshape(found, expected.shape) - expected).max(1)
     share = np.max(differences / np.maximum(np.abs(expected).max(1), 1e-12))
     if not share <= MOST_DIFFERENCE:  # NaN fails too
@@ -215,13 +221,16 @@ def to_onnx(bundle: Bundle, rounds: int = 40) -> Export:
     return files | _item_ids(bundle), {"largest_difference": float(differences.max())}
 
 
-def fold_in_graph(scorer: DotScorer, rounds: int, guide: sp.csr_array | None = None) -> Any:
+def fold_in_graph(
+    scorer: DotScorer, rounds: int, guide: sp.csr_array | None = None, kappa: float = 0.0
+) -> Any:
     """Return the ONNX model, which maps `history` [n] (item numbers) to `user` [D].
 
     With a guide it has a second output, `guide` [I]: what the history adds to the score of each
-    item.
+    item. The k-th of n items counts c = exp(−κ (1 − k/n)).
 
-    It solves (S + ridge + OᵀO) w = Oᵀ 1 by conjugate gradients, because ONNX has no solver. In the
+    With y = √c and the vectors of the items times y as O, it solves (S + ridge + OᵀO) w = Oᵀ y by
+    conjugate gradients, because ONNX has no solver. In the
     eigenbasis of S everything except OᵀO is diagonal. This diagonal is the preconditioner, which
     leaves at most n eigenvalues that differ from one.
     """
@@ -238,7 +247,12 @@ def fold_in_graph(scorer: DotScorer, rounds: int, guide: sp.csr_array | None = N
         "unseen": np.float32(scorer.unobserved_weight * scorer.num_items),
         "tiny": np.float32(1e-20),
         "constant": np.ones(scorer.constant, np.float32),
-        "first": np.array([0], np.int64),
+        "column": np.array([-1, 1], np.int64),
+        "single": np.float32(1),
+        "kappa": np.float32(kappa),
+        "half": np.float32(0.5),
+        "start": np.int64(1),
+        "next": np.int64(1),
     }
     nodes: list[onnx.NodeProto] = []
 
@@ -250,11 +264,18 @@ def fold_in_graph(scorer: DotScorer, rounds: int, guide: sp.csr_array | None = N
     def dot(a: str, b: str) -> str:
         return add("ReduceSum", add("Mul", a, b), keepdims=0)
 
-    own = add("Gather", "items", "history")  # O [n, D]
-    count = add("Cast", add("Size", "history"), to=TensorProto.FLOAT)
-    ridge = add("Mul", "l2", add("Add", count, "unseen"))
+    size = add("Size", "history")
+    places = add("Range", "start", add("Add", size, "next"), "next")  # 1 … n
+    share = add("Div", *(add("Cast", one, to=TensorProto.FLOAT) for one in (places, size)))
+    age = add("Mul", "kappa", add("Sub", "single", share))
+    counts = add("Exp", add("Neg", age))  # c [n]
+    wanted = add("Exp", add("Neg", add("Mul", "half", age)))  # y [n]
+    gathered = add("Gather", "items", "history")
+    own = add("Mul", gathered, add("Reshape", wanted, "column"))  # O [n, D]
+    total = add("ReduceSum", counts, keepdims=0)
+    ridge = add("Mul", "l2", add("Add", total, "unseen"))
     diagonal = add("Add", "spectrum", ridge)  # [D]
-    residual = add("ReduceSum", own, "first", keepdims=0)  # Oᵀ 1
+    residual = add("MatMul", wanted, own)  # Oᵀ y
     step = add("Div", residual, diagonal)
     solution, direction = add("Sub", residual, residual), step
     strength = dot(residual, step)
@@ -277,8 +298,7 @@ def fold_in_graph(scorer: DotScorer, rounds: int, guide: sp.csr_array | None = N
         # Every item looks up which of its N predictors are in the history.
         constants |= _padded_columns(guide)
         constants["nobody"] = np.zeros(scorer.num_items + 1, np.float32)
-        present = add("Expand", "one", add("Shape", "history"))
-        owned = add("ScatterElements", "nobody", "history", present, axis=0)
+        owned = add("ScatterElements", "nobody", "history", counts, axis=0)
         products = add("Mul", add("Gather", owned, "predictors"), "weights")
         nodes.append(helper.make_node("ReduceSum", [products, "second"], ["guide"], keepdims=0))
         outputs["guide"] = scorer.num_items
@@ -303,8 +323,7 @@ def _padded_columns(guide: sp.csr_array) -> dict[str, NDArray[Any]]:
     predictors = np.full(filled.shape, guide.shape[0], dtype=np.int64)
     weights = np.zeros(filled.shape, dtype=np.float32)
     predictors[filled], weights[filled] = columns.indices, columns.data
-    second, one = np.array([1], np.int64), np.ones(1, np.float32)
-    return {"predictors": predictors, "weights": weights, "second": second, "one": one}
+    return {"predictors": predictors, "weights": weights, "second": np.array([1], np.int64)}
 
 
 def model_card(bundle: Bundle) -> str:
