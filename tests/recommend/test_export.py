@@ -153,6 +153,28 @@ def test_the_onnx_model_has_both_parts(guided, tmp_path: Path):
     assert [item.item for item in guided.answer(Query(history=history, k=5)).items] == best
 
 
+def test_exports_age_histories_like_the_library(tmp_path: Path):
+    import onnxruntime
+
+    score = {"delta": 2.0, "kappa": 2.5}
+    aged = Recommender.fit("demo", "guided", score=score, train={"epochs": 1}, options={"dim": 16})
+    assert export(aged.bundle, "onnx", tmp_path)["largest_difference"] < 1e-4
+    export(aged.bundle, "npz", tmp_path)
+    assert np.load(tmp_path / "vectors.npz")["kappa"] == 2.5
+    session = onnxruntime.InferenceSession(str(tmp_path / "fold_in.onnx"))
+    ids = pl.read_parquet(tmp_path / "item_ids.parquet")["id"].to_list()
+    found = []
+    for history in (["jazz-03", "rock-04", "tea-01"], ["tea-01", "rock-04", "jazz-03"]):
+        asked = np.array([ids.index(item) for item in history if item in ids])
+        user, added = session.run(["user", "guide"], {"history": asked})
+        scores = aged.bundle.scorer.vectors.items.numpy() @ user + added
+        expected = aged.recommend_for([ids[n] for n in asked], len(ids), exclude_seen=False)
+        places = [ids.index(item) for item in expected["item"]]
+        np.testing.assert_allclose(expected["score"], scores[places], atol=1e-4)
+        found.append(scores)
+    assert np.abs(found[0] - found[1]).max() > 0.01  # the order matters
+
+
 def test_a_guide_without_sparse_weights_is_not_exported(tmp_path: Path):
     bundle = Recommender.fit(
         "demo", "guided", score={"guide": "gfcf", "delta": 1.0}, train={"epochs": 1}
