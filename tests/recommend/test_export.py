@@ -164,8 +164,8 @@ def test_exports_age_histories_like_the_library(tmp_path: Path):
     session = onnxruntime.InferenceSession(str(tmp_path / "fold_in.onnx"))
     ids = pl.read_parquet(tmp_path / "item_ids.parquet")["id"].to_list()
     found = []
-    for history in (["jazz-03", "rock-04", "tea-01"], ["tea-01", "rock-04", "jazz-03"]):
-        asked = np.array([ids.index(item) for item in history if item in ids])
+    for history in (["jazz-03", "sailing-02"], ["sailing-02", "jazz-03"]):
+        asked = np.array([ids.index(item) for item in history])
         user, added = session.run(["user", "guide"], {"history": asked})
         scores = aged.bundle.scorer.vectors.items.numpy() @ user + added
         expected = aged.recommend_for([ids[n] for n in asked], len(ids), exclude_seen=False)
