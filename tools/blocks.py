@@ -13,16 +13,14 @@ from mgformer.experiments.tables import (
     NOTHING,
     Table,
     group_table,
-    p_text,
     published_text,
     quality_table,
     ratio_text,
 )
 from mgformer.ranking.metrics import SELECTION_METRIC, SELECTION_METRICS
-from tools.store import RESULTS, p_values, read_json, read_tests, summaries
+from tools.store import RESULTS, p_values, read_json, summaries
 
 DATASETS = ("amazon-beauty", "yelp2018", "gowalla", "alibaba")
-TWO_BEST = ("directau", "guided")
 SHORT = ("itemknn", "ials", "ease", "ridge", *paper_rows.PUBLISHED, "directau-guide", "guided")
 """Rows of the short table: the best simple models, those of the paper, and ours."""
 SHORT_VARIANTS = (
@@ -79,22 +77,6 @@ def table2(dataset: str) -> str:
         return NOT_MEASURED
     text = provenance(rows, found, f"mgformer reproduce table2 --dataset {dataset} --seeds 3")
     return "\n".join([_quality(rows, dataset).markdown(), group_table(found).markdown(), text])
-
-
-def more_seeds() -> str:
-    """Return the two best models over five seeds, with the tests of both metrics."""
-    rows = paper_rows.table2_rows(REFERENCE, TWO_BEST)
-    table = _quality(rows, REFERENCE, most_seeds=5)
-    sentences = [
-        f"{test.metric}: {test.a} minus {test.b} is {test.difference:+.5f}, p ="
-        f" {p_text(test.p)}, {test.users:,} users."
-        for test in read_tests(REFERENCE)
-        if {test.a, test.b} == {*TWO_BEST} and len(test.seeds) == 5
-    ]
-    only = " ".join(f"--only {name}" for name in TWO_BEST)
-    command = f"mgformer reproduce table2 --dataset {REFERENCE} {only} --seeds 5"
-    text = provenance(rows, _figures(rows, REFERENCE, most_seeds=5), command)
-    return f"{table.markdown()}\n{' '.join(sentences)}\n\n{text}"
 
 
 def table3() -> str:
@@ -264,7 +246,6 @@ def performance_figure() -> str:
 BLOCKS: dict[str, Callable[[], str]] = {
     "table2": short_table,
     **{f"table2-{dataset}": partial(table2, dataset) for dataset in DATASETS},
-    "more-seeds": more_seeds,
     "table3": table3,
     "table3-short": short_table3,
     "presets": presets,
@@ -278,14 +259,14 @@ FIGURES = {"amazon-beauty.svg": quality_figure, "performance.svg": performance_f
 """File in docs/figures → its picture."""
 
 
-def _figures(rows: Sequence[Row], dataset: str, most_seeds: int = 3) -> dict[str, Summary]:
+def _figures(rows: Sequence[Row], dataset: str) -> dict[str, Summary]:
     """Return the figures of the rows that were measured with the paper's split, by row."""
-    found = summaries(dataset, "ratio", most_seeds=most_seeds)
+    found = summaries(dataset, "ratio")
     return {row.name: found[row.folder] for row in rows if row.folder in found}
 
 
-def _quality(rows: Sequence[Row], dataset: str, most_seeds: int = 3) -> Table:
-    figures = _figures(rows, dataset, most_seeds)
+def _quality(rows: Sequence[Row], dataset: str) -> Table:
+    figures = _figures(rows, dataset)
     folders = {row.name: row.folder for row in rows}
     by_folder = {folders[name]: figure for name, figure in figures.items()}
     against = {

@@ -19,8 +19,8 @@ from mgformer.runs.config import RunConfig, build_config
 from mgformer.runs.folder import Run, check_config, runs_below
 from tools.store import RESULTS, PairedResult, file_name, read_tests, run_result, write_json
 
-NUM_SEEDS = (3, 5)
-"""Tables are over the first three seeds; that of the two best models is over five."""
+NUM_SEEDS = 3
+"""Tables are over the first three seeds."""
 
 
 def main() -> None:
@@ -77,28 +77,27 @@ def update_tests(dataset: str, runs: Mapping[str, Sequence[Run]], results: Path)
     for rows in (paper_rows.table2_rows(dataset), paper_rows.table3_rows(dataset)):
         folders = {row.name: row.folder for row in rows}
         against = {row.name: row.against for row in rows}
-        for most in NUM_SEEDS:
-            own = {
-                name: [run for run in runs.get(place, ()) if run.record.seed < most]
-                for name, place in folders.items()
-            }
-            for name, tests in row_tests(own, against).items():
-                sides = own[name], own[against[name]]
-                seeds = [{run.record.seed for run in side} for side in sides]
-                commits = {run.record.commit or run.record.library for s in sides for run in s}
-                found += [
-                    PairedResult(
-                        a=folders[name],
-                        b=folders[against[name]],
-                        metric=metric,
-                        difference=test.difference,
-                        p=test.p_value,
-                        users=test.num_users,
-                        seeds=sorted(seeds[0] & seeds[1]),
-                        commits=sorted(commits),
-                    )
-                    for metric, test in tests.items()
-                ]
+        own = {
+            name: [run for run in runs.get(place, ()) if run.record.seed < NUM_SEEDS]
+            for name, place in folders.items()
+        }
+        for name, tests in row_tests(own, against).items():
+            sides = own[name], own[against[name]]
+            seeds = [{run.record.seed for run in side} for side in sides]
+            commits = {run.record.commit or run.record.library for s in sides for run in s}
+            found += [
+                PairedResult(
+                    a=folders[name],
+                    b=folders[against[name]],
+                    metric=metric,
+                    difference=test.difference,
+                    p=test.p_value,
+                    users=test.num_users,
+                    seeds=sorted(seeds[0] & seeds[1]),
+                    commits=sorted(commits),
+                )
+                for metric, test in tests.items()
+            ]
     newest = {(*sorted((t.a, t.b)), t.metric, *t.seeds): t for t in found}  # later ones win
     if newest:
         write_json(results / "tests" / f"{dataset}.json", list(newest.values()))
