@@ -45,7 +45,7 @@ def request_bodies(limits: Limits, a_user: Any, an_item: Any) -> SimpleNamespace
         user: Id | None = None
         """A user of the training data."""
         history: list[Id] | None = Field(None, max_length=limits.history_items)
-        """Items of a new user; with `user`, items that the user got after the training."""
+        """Items of a new user, the latest last; with `user`, items that came after the training."""
         k: Int = k_field
         exclude_seen: bool = True
         """Leave out the items that the user already has."""
