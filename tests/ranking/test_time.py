@@ -13,7 +13,7 @@ from mgformer.ranking.scorers import DotScorer, HistoryScorer, SumScorer
 from mgformer.ranking.topk import top_k
 from mgformer.runs.bundle import Bundle
 from mgformer.runs.config import build_config
-from mgformer.runs.train import train
+from mgformer.runs.train import train, untrained_model
 
 TINY = {
     "popularity": {},
@@ -224,3 +224,14 @@ def test_users_who_appear_later_are_not_ranked() -> None:
     )
     assert bundle.per_user is not None
     assert 999 not in bundle.per_user["user"]
+
+
+def test_a_model_is_rebuilt_with_the_order_it_had() -> None:
+    bundle = trained("guided", moving_tastes())
+    model = untrained_model(bundle)
+    model.load_state_dict(dict(bundle.weights))
+    vectors = bundle.scorer.vectors if isinstance(bundle.scorer, SumScorer) else bundle.scorer
+    h = model.eval().scorer()
+    torch.testing.assert_close(
+        torch.nn.functional.normalize(h.users), vectors.users[:, : vectors.num_varying]
+    )

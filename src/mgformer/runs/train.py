@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
+from mgformer.data.chronology import Chronology
 from mgformer.data.dataset import Dataset, open_dataset
 from mgformer.data.interactions import Interactions
 from mgformer.data.splits import Split, split_dataset
@@ -244,7 +245,10 @@ def untrained_model(bundle: Bundle) -> TrainableModel:
     rng = streams.refit if with_validation else streams.select
     if bundle.record.refit:
         rng = streams.whole
-    model = build_model(config.model_name, config.model, Graph(bundle.train.matrix), rng)
+    timed = bundle.record.eta is not None and bundle.train.order is not None
+    positions = Chronology(bundle.train).positions if timed else None
+    graph = Graph(bundle.train.matrix, positions)
+    model = build_model(config.model_name, config.model, graph, rng)
     assert isinstance(model, TrainableModel)
     return model
 
