@@ -5,7 +5,7 @@ import pytest
 from mgformer.errors import BundleError, ConfigError
 from mgformer.ranking.score import Chosen
 from mgformer.runs.config import build_config
-from mgformer.runs.record import Record, Refit, read_record
+from mgformer.runs.record import Record, Refit, Refreshed, read_record
 
 NEEDED = {
     "model": "ease",
@@ -43,6 +43,15 @@ def test_a_record_survives_json() -> None:
         written = json.dumps(record.to_mapping())
         assert read_record(json.loads(written), "here") == record
         assert ("refit" in json.loads(written)) == (record.refit is not None)
+
+
+def test_a_refresh_survives_json() -> None:
+    counts = {"pairs": 9, "trained_pairs": 5, "new_pairs": 3, "new_users": 1}
+    done = Refreshed(**counts, skipped_items_pairs=2, seconds=0.5, library="1.0")
+    for record in (Record(**NEEDED), Record(**NEEDED, refreshed=done)):
+        written = record.to_mapping()
+        assert read_record(json.loads(json.dumps(written)), "here") == record
+        assert ("refreshed" in written) == (record.refreshed is not None)
 
 
 def test_a_record_does_not_import_a_model_from_outside(

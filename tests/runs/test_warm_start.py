@@ -15,6 +15,8 @@ from mgformer.graph.bipartite import Graph
 from mgformer.models import model_class
 from mgformer.recommend.recommender import Recommender
 from mgformer.runs.bundle_files import load_bundle
+from mgformer.runs.config import build_config
+from mgformer.runs.train import train
 from mgformer.runs.warm_start import adopt, together
 from tests.command import assert_one_line, mgformer, succeed
 
@@ -149,6 +151,20 @@ def test_a_run_split_by_time_can_be_continued(kind: str, tmp_path: Path):
 def _named(pairs: Interactions) -> list[tuple[object, object]]:
     ids = pairs.users.decode(pairs.rows), pairs.items.decode(pairs.indices)
     return list(zip(*ids, strict=True))
+
+
+def test_new_rows_come_after_the_rows_of_a_run_in_file_order():
+    config = build_config({"model": {"name": "itemknn"}, "data": {"order": "file"}})
+    before = train(config, read_dataset(frame(range(5, 30), range(3, 25)), config.data))
+    rows = frame(range(20, 40), range(10, 40), seed=1)
+    shuffled = rows.sample(fraction=1, shuffle=True, seed=2)
+    pairs = together(before, read_dataset(shuffled, config.data)).interactions
+    named = zip(pairs.users.decode(pairs.rows), pairs.items.decode(pairs.indices), strict=True)
+    places = dict(zip(named, pairs.places, strict=True))
+    found = [places[row] for row in shuffled.rows()]
+    assert found == sorted(found)
+    assert min(found) > before.all_pairs.places.max()
+    assert together(before, read_dataset(rows)).interactions.order is not None
 
 
 def test_runs_that_cannot_be_continued(old: Recommender, tmp_path: Path):

@@ -51,5 +51,6 @@ def command(
     show_metrics(done.record)
     assert done.record.refit is not None
     pairs, before = done.record.refit.pairs, done.record.refit.held_out_before
-    out.print(f"trained on {pairs:,} pairs, {before:,} of them held out before")
+    how = "held out or added before" if bundle.record.refreshed else "held out before"
+    out.print(f"trained on {pairs:,} pairs, {before:,} of them {how}")
     out.print(f"saved in {folder}")

@@ -139,6 +139,8 @@ def evaluate_part(
     """
     train, history = parts.train, parts.history
     held_out = parts.valid if part == "valid" else parts.test
+    if not len(held_out):
+        return None
     degrees = np.bincount(train.indices, minlength=train.num_items)
     if history is not None:
         seen = known = history.matrix

@@ -35,6 +35,7 @@ from mgformer.ranking.topk import top_k
 from mgformer.recommend.lists import as_rows, items_of
 from mgformer.runs.bundle import Bundle
 from mgformer.runs.bundle_files import check_folder
+from mgformer.runs.record import Refreshed
 
 Files = dict[str, Callable[[Path], object]]
 """Names of files, and what writes them."""
@@ -345,6 +346,7 @@ def model_card(bundle: Bundle) -> str:
         f" {len(bundle.train):,} interactions in the training set",
         "protocol": record.protocol,
         "trained on": "all pairs, after these figures were measured" if record.refit else None,
+        "refreshed": _refreshed_text(record.refreshed),
         "seed": record.seed,
         "epochs": record.epochs or None,  # 0 if the model is not trained step by step
         "library, commit": f"{record.library}, {record.commit}",
@@ -355,6 +357,15 @@ def model_card(bundle: Bundle) -> str:
         facts="\n".join(f"- {name}: {value}" for name, value in facts.items() if value is not None),
         table="\n".join(f"| {' | '.join(cells)} |" for cells in table),
         config=json.dumps(record.config, indent=2),
+    )
+
+
+def _refreshed_text(done: Refreshed | None) -> str | None:
+    if done is None:
+        return None
+    return (
+        f"{done.pairs - done.trained_pairs:,} of {done.pairs:,} interactions were added without"
+        " training, after these figures were measured"
     )
 
 

@@ -50,7 +50,8 @@ def rank_users(
 ) -> tuple[TopK, list[Source]]:
     """Return the best items of users, and where the scores of each come from."""
     found = top_k(bundle.scorer, users, options.k, **_choice(bundle, options, bundle.known))
-    sources: list[Source] = ["model"] * len(users)
+    folded = bundle.is_folded[users].tolist()
+    sources: list[Source] = ["history" if by_items else "model" for by_items in folded]
     cold = np.flatnonzero(bundle.train.indptr[users + 1] == bundle.train.indptr[users])
     if len(cold):
         trained, owned = (

@@ -20,6 +20,7 @@ from mgformer.runs.bundle import Bundle
 from mgformer.runs.bundle_files import load_bundle, save_bundle
 from mgformer.runs.config import build_config
 from mgformer.runs.refit import refit
+from mgformer.runs.refresh import read_new, refresh
 from mgformer.runs.train import train
 
 if TYPE_CHECKING:
@@ -79,6 +80,24 @@ class Recommender:
     def refit(self) -> "Recommender":
         """Return the model trained on all pairs, held-out pairs too: for use, not for tests."""
         return Recommender(refit(self.bundle))
+
+    def refresh(
+        self,
+        data: "str | Path | pl.DataFrame | pd.DataFrame | tuple[Any, ...]",
+        options: Mapping[str, Any] | None = None,
+    ) -> "Recommender":
+        """Return the recommender with new interactions; nothing is trained.
+
+        Popularity, trend and histories follow the new interactions. New users get lists by their
+        items. Interactions with items that the model has not learned are left out, with a warning;
+        `bundle.record.refreshed` counts them.
+
+        Args:
+            data: A file, a folder, a catalog name, a data frame, or arrays (users, items, …).
+            options: Options of `data` that differ from those of the training, such as
+                {"time": "when"}.
+        """
+        return Recommender(refresh(self.bundle, read_new(self.bundle, data, options)))
 
     def save(self, folder: str | Path) -> None:
         """Write the recommender to a folder. An older one in the folder is replaced in one step."""

@@ -31,13 +31,17 @@ class Bundle:
     valid: Interactions
     test: Interactions
     history: Interactions | None
-    """Known items of held-out users; None if no users are held out."""
+    """Known items of held-out users; None if no users are held out. After a refresh, known pairs
+    with items that the model has not learned."""
     item_names: pl.Series | None
     record: Record
     per_user: pl.DataFrame | None = None
     """Test metrics of each user, with the column `user`."""
     weights: Mapping[str, Tensor] = field(default_factory=dict)
     """Parameters of the model, to train it further; empty for models without training steps."""
+    folded_users: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """Users whose pairs came with a refresh, by number. The model was not trained on them: they are
+    scored by their items."""
 
     @property
     def users(self) -> Ids:
@@ -79,6 +83,13 @@ class Bundle:
     def cold_users(self) -> NDArray[np.int64]:
         """Users without pairs in train, by number. Only their items describe them."""
         return np.flatnonzero(np.diff(self.train.indptr) == 0)
+
+    @cached_property
+    def is_folded(self) -> NDArray[np.bool_]:
+        """[U] whether a user is one of `folded_users`."""
+        mask = np.zeros(len(self.users), dtype=bool)
+        mask[self.folded_users] = True
+        return mask
 
     @cached_property
     def complete_scorer(self) -> Scorer:

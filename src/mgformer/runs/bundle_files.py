@@ -56,6 +56,8 @@ def save_bundle(bundle: Bundle, folder: Path) -> None:
             for order in ORDERS:
                 if (values := getattr(part, order)) is not None:
                     pairs[f"{name}.{order}"] = torch.from_numpy(values)
+    if len(bundle.folded_users):
+        pairs["folded_users"] = torch.from_numpy(bundle.folded_users)
     items = pl.DataFrame({"id": bundle.items.values})
     if bundle.item_names is not None:
         items = items.with_columns(bundle.item_names.rename("name"))
@@ -125,6 +127,7 @@ def load_bundle(folder: Path) -> Bundle:
     assert valid is not None
     assert test is not None
     names = items["name"] if "name" in items.columns else None
+    folded = pairs.get("folded_users", torch.zeros(0, dtype=torch.int64))
     return Bundle(
         scorer=scorer,
         train=train,
@@ -135,6 +138,7 @@ def load_bundle(folder: Path) -> Bundle:
         record=read_record(manifest.get("record"), str(folder)),
         per_user=per_user,
         weights=weights,
+        folded_users=folded.numpy(),
     )
 
 

@@ -123,6 +123,14 @@ def build_config(
         raise _one_line(error, RunConfig, source) from None
 
 
+def build_data_config(raw: Mapping[str, Any], source: str = "config") -> DataConfig:
+    """Check the options of the section [data] alone."""
+    try:
+        return DataConfig.model_validate(dict(raw))
+    except ValidationError as error:
+        raise _one_line(error, DataConfig, source, ("data",)) from None
+
+
 def import_outside(raw: Mapping[str, Any], source: str = "config") -> None:
     """Import the model, the split and the metrics that the user names as `package.module:name`."""
     options = flat_options(raw)

@@ -28,6 +28,26 @@ class Refit(BaseModel):
     commit: str | None = None
 
 
+class Refreshed(BaseModel):
+    """New pairs that were added without training."""
+
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+
+    pairs: int
+    """All pairs, with the new ones."""
+    trained_pairs: int
+    """Pairs that the model was trained on."""
+    new_pairs: int
+    """Pairs that the last refresh added."""
+    new_users: int
+    """Users that the last refresh added."""
+    skipped_items_pairs: int
+    """Pairs that the last refresh left out, because the model does not know their items."""
+    seconds: float
+    library: str
+    commit: str | None = None
+
+
 class Record(BaseModel):
     """Everything that a finished run says about itself; plain JSON when it is written."""
 
@@ -74,6 +94,8 @@ class Record(BaseModel):
     """Test metrics of recommending the most popular items."""
     refit: Refit | None = None
     """Set if the model was trained again on everything after the test."""
+    refreshed: Refreshed | None = None
+    """Set if pairs were added after the training."""
 
     @property
     def chosen(self) -> Chosen:
@@ -93,7 +115,8 @@ class Record(BaseModel):
     def to_mapping(self) -> dict[str, Any]:
         """Return the record as plain JSON values."""
         whole = self.model_dump(mode="json")
-        return whole if self.refit else {n: v for n, v in whole.items() if n != "refit"}
+        unset = {name for name in ("refit", "refreshed") if whole[name] is None}
+        return {name: value for name, value in whole.items() if name not in unset}
 
 
 def read_record(mapping: object, source: str) -> Record:

@@ -12,6 +12,7 @@ from mgformer.runs.bundle import Bundle
 from mgformer.runs.fit import fit
 from mgformer.runs.record import Refit, commit_of_code
 from mgformer.runs.train import streams_of
+from mgformer.runs.warm_start import check_trained
 from mgformer.runs.workspace import Workspace
 from mgformer.version import __version__
 
@@ -19,28 +20,32 @@ from mgformer.version import __version__
 def refit(bundle: Bundle, *, folder: Path | None = None, resume: bool = False) -> Bundle:
     """Train the model of a bundle again on all of its pairs.
 
-    A run that started from another run starts from its own weights.
+    A run that started from another run starts from its own weights. The pairs of a refreshed
+    recommender include those that a refresh added.
 
     Args:
-        bundle: A trained recommender with held-out pairs.
+        bundle: A trained recommender with pairs that it was not trained on.
         folder: Where a model that is trained step by step keeps its log and checkpoints.
         resume: Continue from the checkpoint in `folder`, if there is one.
     """
     record, pairs = bundle.record, bundle.train.union(bundle.valid).union(bundle.test)
     if bundle.history:
         pairs = pairs.union(bundle.history)
-    num_held_out = len(pairs) - len(bundle.train)
+    refreshed = record.refreshed
+    num_held_out = len(pairs) - (refreshed.trained_pairs if refreshed else len(bundle.train))
     if not num_held_out:
         raise ConfigError(
             f"nothing was held out of the {len(pairs):,} pairs that this recommender was trained"
             " on: there is no more to train it on"
         )
     config = record.run_config()
+    if config.warm_start and config.trainable:
+        check_trained(bundle)
     workspace = None
     if folder and config.trainable:
         # The mark keeps `train --resume` from continuing a refit, and the other way round.
         workspace = Workspace(folder, {**config.to_mapping(), "refit": True}, resume=resume)
-        workspace.begin(record.fingerprint)
+        workspace.begin(pairs.fingerprint if refreshed else record.fingerprint)
     began = time.perf_counter()
     fitted = fit(
         config,
@@ -67,7 +72,7 @@ def refit(bundle: Bundle, *, folder: Path | None = None, resume: bool = False) -
         test=pairs.no_pairs(),
         history=None,
         item_names=bundle.item_names,
-        record=record.model_copy(update={"protocol": protocol, "refit": done}),
+        record=record.model_copy(update={"protocol": protocol, "refit": done, "refreshed": None}),
         per_user=bundle.per_user,
         weights=fitted.weights,
     )

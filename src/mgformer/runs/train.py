@@ -237,6 +237,11 @@ def untrained_model(bundle: Bundle) -> TrainableModel:
 
     `load_state_dict(bundle.weights)` turns it into the trained one.
     """
+    if bundle.record.refreshed:
+        raise ConfigError(
+            "a refreshed recommender does not have the training graph any more: its model cannot be"
+            " rebuilt; train or refit it first"
+        )
     config = bundle.record.run_config()
     streams = streams_of(config.seed)
     with_validation = bundle.record.validation_trained

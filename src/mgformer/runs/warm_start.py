@@ -9,6 +9,7 @@ Shapes: N nodes (users, then items), d channels.
 
 import logging
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -32,22 +33,34 @@ def check_trained(before: Bundle) -> None:
     if not before.weights:
         raise ConfigError(
             "the run to continue from has no weights:"
-            f" {before.record.model} is not trained step by step, or an old version saved it"
+            f" {before.record.model} is not trained step by step, an old version saved it, or a"
+            " refresh added users"
         )
 
 
 def together(before: Bundle, new: Dataset) -> Dataset:
     """Return the pairs of an old run and of new data as one dataset."""
+    check_joinable(before, new)
+    pairs, table = before.all_pairs, new.interactions
+    sides = {
+        "user": pl.concat([pairs.users.decode(pairs.rows), table.users.decode(table.rows)]),
+        "item": pl.concat([pairs.items.decode(pairs.indices), table.items.decode(table.indices)]),
+        **{name: pl.Series(values) for name, values in joined_order(pairs, table).items()},
+    }
+    interactions = Interactions.from_frame(pl.DataFrame(sides))
+    return Dataset(new.name, interactions, None, _names(before, new, interactions.items))
+
+
+def check_joinable(before: Bundle, new: Dataset) -> None:
+    """Refuse new data whose pairs cannot be joined with those of an old run."""
     if new.parts is not None:
         raise ConfigError(
             f"{new.name}: has train and test parts, which cannot be joined with those of the old"
             " run; give one file of interactions"
         )
-    pairs, table = before.all_pairs, new.interactions
-    sides = {}
-    for side, old_ids, old, new_ids, numbers in (
-        ("user", before.users, pairs.rows, table.users, table.rows),
-        ("item", before.items, pairs.indices, table.items, table.indices),
+    for side, old_ids, new_ids in (
+        ("user", before.users, new.interactions.users),
+        ("item", before.items, new.interactions.items),
     ):
         if old_ids.are_text != new_ids.are_text:
             kinds = ["text" if ids.are_text else "whole numbers" for ids in (old_ids, new_ids)]
@@ -55,11 +68,20 @@ def together(before: Bundle, new: Dataset) -> Dataset:
                 f"{side} ids are {kinds[0]} in the old run but {kinds[1]} in {new.name}; use the"
                 " same kind of ids"
             )
-        sides[side] = pl.concat([old_ids.decode(old), new_ids.decode(numbers)])
-    if pairs.times is not None and table.times is not None:
-        sides["time"] = pl.Series(np.concatenate([pairs.times, table.times]))
-    interactions = Interactions.from_frame(pl.DataFrame(sides))
-    return Dataset(new.name, interactions, None, _names(before, new, interactions.items))
+
+
+def joined_order(old: Interactions, new: Interactions) -> dict[str, NDArray[Any]]:
+    """Return `time` or `place` of old pairs and then of new pairs; empty if no order is known.
+
+    If the old pairs have places only, the new pairs come after all of them.
+    """
+    if old.times is not None:
+        return {} if new.times is None else {"time": np.concatenate([old.times, new.times])}
+    if old.places is None:
+        return {}
+    order = np.zeros(len(new)) if new.order is None else new.order
+    places = np.unique(order, return_inverse=True)[1] + old.places.max(initial=-1) + 1
+    return {"place": np.concatenate([old.places, places])}
 
 
 def without_leak(split: Split, before: Bundle) -> Split:

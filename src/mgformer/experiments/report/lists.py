@@ -50,7 +50,7 @@ class ExampleUser(NamedTuple):
 def lists_for(bundle: Bundle, users: NDArray[np.int64], k: int = K) -> TopK:
     """Rank for users as the test does: their held-out items may be recommended."""
     seen = _known_before_test(bundle)
-    if bundle.history is None:
+    if not _holds_out_users(bundle):
         return top_k(bundle.scorer, users, k, seen=seen)
     rows = sp.csr_array(seen[users])
     return top_k(bundle.scorer.fold_in(rows), np.arange(len(users)), k, seen=rows)
@@ -120,8 +120,14 @@ def evenly(numbers: NDArray[np.int64], most: int) -> NDArray[np.int64]:
     return numbers[places.astype(np.int64)]
 
 
+def _holds_out_users(bundle: Bundle) -> bool:
+    return bundle.history is not None and not bundle.record.refreshed
+
+
 def _known_before_test(bundle: Bundle) -> sp.csr_array:
-    """Return [U, I] the pairs that the test masks."""
+    """Return [U, I] the pairs that the test masks; all pairs if nothing is held out any more."""
+    if bundle.record.refreshed:
+        return bundle.known
     if bundle.history is not None:
         return bundle.history.matrix
     return sp.csr_array(bundle.train.matrix + bundle.valid.matrix)
