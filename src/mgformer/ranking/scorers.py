@@ -213,7 +213,7 @@ class HistoryScorer(Scorer):
     through: sp.csr_array | None = None  # [any, I]
     left: Tensor | None = None  # [I, F]
     right: Tensor | None = None  # [I, F]
-    item_factors: Tensor | None = None  # [I]
+    item_factors: Tensor | None = None  # [I]; the trend, if the score uses it
 
     @property
     def num_users(self) -> int:
