@@ -38,6 +38,8 @@ class Bundle:
     """Test metrics of each user, with the column `user`."""
     weights: Mapping[str, Tensor] = field(default_factory=dict)
     """Parameters of the model, to train it further; empty for models without training steps."""
+    missing: NDArray[np.int64] | None = None
+    """[U] test items of each user that have no id here; they count as misses."""
 
     @property
     def users(self) -> Ids:

@@ -56,6 +56,8 @@ def save_bundle(bundle: Bundle, folder: Path) -> None:
             for order in ORDERS:
                 if (values := getattr(part, order)) is not None:
                     pairs[f"{name}.{order}"] = torch.from_numpy(values)
+    if bundle.missing is not None:
+        pairs["test.missing"] = torch.from_numpy(bundle.missing)
     items = pl.DataFrame({"id": bundle.items.values})
     if bundle.item_names is not None:
         items = items.with_columns(bundle.item_names.rename("name"))
@@ -125,6 +127,7 @@ def load_bundle(folder: Path) -> Bundle:
     assert valid is not None
     assert test is not None
     names = items["name"] if "name" in items.columns else None
+    missing = pairs.get("test.missing")
     return Bundle(
         scorer=scorer,
         train=train,
@@ -135,6 +138,7 @@ def load_bundle(folder: Path) -> Bundle:
         record=read_record(manifest.get("record"), str(folder)),
         per_user=per_user,
         weights=weights,
+        missing=None if missing is None else missing.numpy(),
     )
 
 
