@@ -70,6 +70,13 @@ def test_a_ready_split_is_used_as_it_is() -> None:
     assert 0 < harder.record.test["recall@20"] < found.record.test["recall@20"]
 
 
+def test_without_users_to_validate_with_there_is_one_line() -> None:
+    users, times = [f"u{n}" for n in range(100)], list(range(100))
+    dataset = read_dataset((users, [f"i{n % 7}" for n in range(100)], times))
+    with pytest.raises(DataError, match="no user with validation pairs has training pairs"):
+        train(build_config({"model": {"name": "popularity"}}), dataset)
+
+
 def test_per_user_values_average_to_the_metrics() -> None:
     bundle = run("itemknn")
     assert bundle.per_user is not None

@@ -220,6 +220,12 @@ def validator_of(config: RunConfig, split: Split) -> Validator | None:
     """Return what chooses on the validation part of a split; None if there is no such part."""
     if not len(split.valid):
         return None
+    known = split.train if split.history is None else split.history
+    if not ((np.diff(split.valid.indptr) > 0) & (np.diff(known.indptr) > 0)).any():
+        raise DataError(
+            "no user with validation pairs has training pairs: nothing can be chosen on validation;"
+            " set split.kind=ratio, or another split.valid"
+        )
     validator = Validator(
         split,
         config.score_kinds,
