@@ -17,7 +17,7 @@ def events(seed: int = 3) -> pl.DataFrame:
     rows = []
     for place in range(NUM_ROWS):
         user = int(rng.integers(30 + place // 40))
-        newest = 8 + place // 150
+        newest = 20 + place // 60
         item = user % 3 * 100 + int(newest * rng.random() ** 1.5)
         if rng.random() < 0.15:
             item = int(rng.integers(3)) * 100 + int(rng.integers(newest))
