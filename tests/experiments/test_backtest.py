@@ -131,6 +131,15 @@ def test_figures_are_those_of_train_at_each_cut(found: Backtest, table: Path, fo
         assert found.runs["popularity"][place].record.test == run.record.popularity
 
 
+def test_a_run_can_be_evaluated_again(found: Backtest) -> None:
+    run = found.runs["directau"][1]
+    again = json.loads(succeed("evaluate", run.folder, "--json"))
+    assert again["test"] == pytest.approx(run.record.test)
+    bundle = load_bundle(run.folder)
+    assert bundle.missing is not None
+    assert bundle.missing.sum() > 0  # which are not forgotten
+
+
 def test_floors_follow_time_or_do_not(found: Backtest) -> None:
     for plain, trend in zip(
         found.runs["popularity"], found.runs["popularity with trend"], strict=True
