@@ -5,7 +5,8 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from mgformer.data.dataset import read_dataset
+from mgformer.data.dataset import open_dataset, read_dataset
+from mgformer.data.ids import Ids
 from mgformer.data.options import DataConfig
 from mgformer.errors import DataError
 from mgformer.progress import reporting
@@ -122,6 +123,20 @@ def test_every_source_gives_the_same_pairs(tmp_path):
     assert len({dataset.fingerprint for dataset in datasets}) == 1
     assert [dataset.name for dataset in datasets] == ["a"] + ["data"] * 4
     assert datasets[-1].interactions.times.tolist() == [1, 2, 3, 4]
+
+
+def test_rows_are_kept_if_asked_for(tmp_path):
+    (tmp_path / "all.csv").write_text("user,item,time\nu,a,3\nu,b,1\nu,a,2\n")
+    assert read_dataset(tmp_path / "all.csv").rows is None
+    dataset = read_dataset(tmp_path / "all.csv", keep_rows=True)
+    assert dataset.rows["time"].to_list() == [3, 1, 2]
+    assert len(dataset.interactions) == 2
+    demo = open_dataset("demo", keep_rows=True)
+    assert demo.rows.height == len(demo.interactions) + demo.interactions.duplicates
+    items = demo.interactions.items
+    some = Ids(items.values[5:8])
+    assert demo.names_of(some).to_list() == demo.item_names[5:8].to_list()
+    assert demo.names_of(items) is demo.item_names
 
 
 def test_reading_reports_progress(tmp_path):

@@ -114,3 +114,17 @@ def test_sorting_is_stable(highest):
 def test_bad_arrays_are_refused(arrays, message):
     with pytest.raises(DataError, match=message):
         Interactions.from_frame(frame_of_arrays(*arrays))
+
+
+@given(pairs, pairs)
+def test_renumbered_keeps_the_pairs_whose_ids_are_known(rows, others):
+    times = list(range(len(rows)))
+    interactions, target = build(rows, times=times), build(others)
+    found = interactions.renumbered(target.users, target.items)
+    users, items = {u for u, _ in others}, {i for _, i in others}
+    kept = [pair for pair in pairs_of(interactions) if pair[0] in users and pair[1] in items]
+    assert pairs_of(found) == kept
+    latest = dict(zip(rows, times, strict=True))
+    assert found.times.tolist() == [latest[pair] for pair in kept]
+    both = [pair in set(others) for pair in pairs_of(found)]
+    assert found.within(target).tolist() == both

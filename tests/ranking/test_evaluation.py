@@ -71,6 +71,26 @@ def test_without_held_out_pairs_there_is_no_evaluation() -> None:
     assert evaluate(scorer, empty, seen, np.ones(60, dtype=np.int64)) is None
 
 
+def test_missing_items_count_as_misses() -> None:
+    scorer, held_out, seen = planted()
+    degrees = np.asarray(seen.sum(0), dtype=np.int64)
+    missing = np.arange(40) % 3
+    without, found = (evaluate(scorer, held_out, seen, degrees, missing=m) for m in (None, missing))
+    assert without is not None
+    assert found is not None
+    users = [u for u in range(40) if len(held_out.items_of(u)) + missing[u] > 0]
+    assert found.users.tolist() == users
+    hits = dict(zip(without.users.tolist(), without.values["recall@20"], strict=True))
+    for user, value in zip(users, found.values["recall@20"], strict=True):
+        own = len(held_out.items_of(user))
+        assert value == pytest.approx(hits.get(user, 0.0) * own / (own + missing[user]))
+    nothing = held_out.no_pairs()
+    only = evaluate(scorer, nothing, seen, degrees, missing=missing)
+    assert only is not None
+    assert only.means["ndcg@20"] == 0
+    assert len(only.users) == np.count_nonzero(missing)
+
+
 def test_cut_offs_are_checked() -> None:
     assert EvaluationConfig(ks=(20, 5, 20)).ks == (5, 20)
     for bad in ((), (0,), (5, -1)):

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -48,6 +49,14 @@ def test_what_is_loaded_ranks_as_what_was_saved(name: str, tmp_path: Path) -> No
     assert after.per_user.equals(before.per_user)
     for part in ("train", "valid", "test"):
         np.testing.assert_array_equal(getattr(after, part).indices, getattr(before, part).indices)
+
+
+def test_the_number_of_missing_items_is_kept(trained: Bundle, tmp_path: Path) -> None:
+    missing = np.arange(len(trained.users))
+    save_bundle(replace(trained, missing=missing), tmp_path)
+    np.testing.assert_array_equal(load_bundle(tmp_path).missing, missing)  # type: ignore[arg-type]
+    save_bundle(trained, tmp_path)
+    assert load_bundle(tmp_path).missing is None
 
 
 def test_known_is_everything_the_dataset_says(trained: Bundle) -> None:

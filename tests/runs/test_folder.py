@@ -62,6 +62,18 @@ def test_a_model_without_epochs_has_one_time(table: Path, tmp_path: Path) -> Non
     assert not (tmp_path / "ease" / "bundle.json").exists()
 
 
+def test_a_recommender_without_epochs_is_kept_if_asked_for(table: Path, tmp_path: Path) -> None:
+    config, place = described(table, "ease"), tmp_path / "ease"
+    first = ensure_run(config, place)
+    assert first.bundle() is None
+    kept = ensure_run(config, place, keep=True)
+    assert kept.bundle() is not None
+    assert kept.record.test == first.record.test
+    before = (place / "record.json").stat().st_mtime_ns
+    ensure_run(config, place, keep=True)
+    assert (place / "record.json").stat().st_mtime_ns == before
+
+
 def test_a_run_with_other_options_or_data_is_refused(run: Run, table: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"has model\.dim = 8, expected 16; delete it"):
         ensure_run(described(table, dim=16), run.folder)

@@ -59,6 +59,26 @@ def test_a_model_never_sees_what_is_held_out() -> None:
     assert bundles[0].record.test != bundles[1].record.test
 
 
+def test_a_ready_split_is_used_as_it_is() -> None:
+    dataset = demo_dataset()
+    config = build_config({"model": {"name": "ease"}, "split": {"kind": "time"}})
+    split = prepare(config, dataset).split
+    expected, found = train(config, dataset), train(config, dataset, split=split)
+    assert found.record.test == expected.record.test
+    assert found.record.protocol == expected.record.protocol
+    missing = np.ones(split.train.num_users, dtype=np.int64)
+    harder = train(config, dataset, split=replace(split, missing=missing))
+    assert harder.missing is not None
+    assert 0 < harder.record.test["recall@20"] < found.record.test["recall@20"]
+
+
+def test_without_users_to_validate_with_there_is_one_line() -> None:
+    users, times = [f"u{n}" for n in range(100)], list(range(100))
+    dataset = read_dataset((users, [f"i{n % 7}" for n in range(100)], times))
+    with pytest.raises(DataError, match="no user with validation pairs has training pairs"):
+        train(build_config({"model": {"name": "popularity"}}), dataset)
+
+
 def test_per_user_values_average_to_the_metrics() -> None:
     bundle = run("itemknn")
     assert bundle.per_user is not None

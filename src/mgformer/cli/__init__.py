@@ -19,6 +19,7 @@ COMMANDS = {
     "export": "Write vectors, a search index, an ONNX model or a model card.",
     "report": "Write a run, or several runs side by side, as one HTML file.",
     "compare": "Train several models on one split and compare them on test.",
+    "backtest": "Test models at several moments in time, each on what came next.",
     "tune": "Search for the options of a model that do best on validation.",
     "reproduce": "Run a table or figure of the MGFormer paper again.",
     "models": "List the models, or the options of one model.",

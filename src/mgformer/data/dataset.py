@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from mgformer.data.entries import CATALOG, data_home, entry, local_form
 from mgformer.data.formats import SUFFIXES, format_of, read_file, suffix_of
 from mgformer.data.formats.frames import read_arrays, read_frame
-from mgformer.data.ids import number
+from mgformer.data.ids import Ids, number
 from mgformer.data.interactions import Interactions
 from mgformer.data.item_names import read_item_names
 from mgformer.data.options import DataConfig
@@ -48,6 +48,8 @@ class Dataset:
     """Given parts: "train" and optionally "valid", "test"; they share ids."""
     item_names: pl.Series | None = None
     """[I] name of each item; null if it is not known."""
+    rows: pl.DataFrame | None = None
+    """The rows of the source, before repeated pairs are merged; None unless they were asked for."""
 
     @cached_property
     def fingerprint(self) -> str:
@@ -61,29 +63,40 @@ class Dataset:
             digest.update(np.searchsorted(pooled, _keys(self.parts[name])).astype("<i8").tobytes())
         return f"{self.interactions.fingerprint}-{digest.hexdigest()[:6]}"
 
+    def names_of(self, items: Ids) -> pl.Series | None:
+        """Return the names of some items of the dataset; None if items have no names."""
+        if self.item_names is None or items == self.interactions.items:
+            return self.item_names
+        return self.item_names.gather(self.interactions.items.encode(items.values))
 
-def open_dataset(source: str | Path, options: DataConfig | None = None) -> Dataset:
+
+def open_dataset(
+    source: str | Path, options: DataConfig | None = None, *, keep_rows: bool = False
+) -> Dataset:
     """Read a dataset given as a catalog name, a file, or a folder.
 
     A catalog name takes precedence over a file of the same name; write `./demo` for the file. (A
-    `Path` drops the dot: pass a string or an absolute path.)
+    `Path` drops the dot: pass a string or an absolute path.) With `keep_rows`, the dataset has the
+    rows of the source too.
     """
     text = str(source)
     if text in CATALOG:
-        return load_dataset(text, options)
+        return load_dataset(text, options, keep_rows=keep_rows)
     path = Path(source)
     if not path.exists():
         raise DataError(
             f"no dataset {text!r}: got neither a file, a folder, nor one of {', '.join(CATALOG)}"
             f"{did_you_mean(text, CATALOG)}"
         )
-    return read_dataset(path, options)
+    return read_dataset(path, options, keep_rows=keep_rows)
 
 
 def read_dataset(
     source: "Path | pl.DataFrame | pd.DataFrame | tuple[Any, ...]",
     options: DataConfig | None = None,
     name: str | None = None,
+    *,
+    keep_rows: bool = False,
 ) -> Dataset:
     """Read a file, a folder, a data frame or arrays (users, items, times, weights)."""
     options = options or DataConfig()
@@ -94,13 +107,16 @@ def read_dataset(
             files, names_beside = _files_of(source) if source.is_dir() else ({"": source}, None)
             names_file = names_file or names_beside
             if "" in files:
-                interactions = Interactions.from_frame(read_file(files[""], options))
+                rows = read_file(files[""], options)
+                interactions = Interactions.from_frame(rows)
             else:
-                interactions, parts = _read_parts(files, options)
+                rows, interactions, parts = _read_parts(files, options)
         elif isinstance(source, tuple):
-            interactions = Interactions.from_frame(read_arrays(source, options))
+            rows = read_arrays(source, options)
+            interactions = Interactions.from_frame(rows)
         else:
-            interactions = Interactions.from_frame(read_frame(source, options))
+            rows = read_frame(source, options)
+            interactions = Interactions.from_frame(rows)
         if options.k_core > 1:
             before, interactions = len(interactions), interactions.core(options.k_core)
             if not len(interactions):
@@ -114,10 +130,12 @@ def read_dataset(
         item_names = None if names_file is None else read_item_names(names_file, interactions.items)
     if name is None and isinstance(source, Path):
         name = source.resolve().name if source.is_dir() else source.name.partition(".")[0]
-    return Dataset(name or "data", interactions, parts, item_names)
+    return Dataset(name or "data", interactions, parts, item_names, rows if keep_rows else None)
 
 
-def load_dataset(name: str, options: DataConfig | None = None) -> Dataset:
+def load_dataset(
+    name: str, options: DataConfig | None = None, *, keep_rows: bool = False
+) -> Dataset:
     """Read a dataset of the catalog from the data home.
 
     `options` override those of the catalog. Without `options`, the counts of users, items and
@@ -128,11 +146,12 @@ def load_dataset(name: str, options: DataConfig | None = None) -> Dataset:
     if not entry(name).forms:
         from mgformer.data.demo import demo_dataset  # which reads its table with this module
 
-        dataset = demo_dataset(options)
+        dataset = demo_dataset(options, keep_rows=keep_rows)
     elif form := local_form(name):
         known_order = {} if entry(name).chronological else {"order": "none"}
         chosen = {**form.options, **known_order, **options.model_dump(exclude_defaults=True)}
-        dataset = read_dataset(folder / form.interactions, DataConfig.model_validate(chosen), name)
+        source, chosen_options = folder / form.interactions, DataConfig.model_validate(chosen)
+        dataset = read_dataset(source, chosen_options, name, keep_rows=keep_rows)
         if form.item_names and options.item_names is None:
             file, sep = form.item_names
             names = read_item_names(folder / file, dataset.interactions.items, sep)
@@ -188,8 +207,8 @@ def _files_of(folder: Path) -> tuple[dict[str, Path], Path | None]:
 
 def _read_parts(
     files: Mapping[str, Path], options: DataConfig
-) -> tuple[Interactions, dict[str, Interactions]]:
-    """Read the parts of a dataset; return all pairs together, and each part."""
+) -> tuple[pl.DataFrame, Interactions, dict[str, Interactions]]:
+    """Read the parts of a dataset; return all rows and pairs together, and each part."""
     if options.k_core > 1:
         raise DataError(
             f"{files['train'].parent}: got data.k_core={options.k_core} with given parts, expected "
@@ -228,7 +247,7 @@ def _read_parts(
     }
     _check_disjoint(parts, files)
     _check_known(parts, files)
-    return reduce(Interactions.union, parts.values()), parts
+    return pooled, reduce(Interactions.union, parts.values()), parts
 
 
 def _refuse_mixed_ids(frames: Mapping[str, pl.DataFrame], files: Mapping[str, Path]) -> None:

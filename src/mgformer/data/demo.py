@@ -32,9 +32,9 @@ _NAMES = tomllib.loads(Path(__file__).with_name("demo.toml").read_text(encoding=
 _NUM_TASTES = len(_NAMES["tastes"])
 
 
-def demo_dataset(options: DataConfig | None = None) -> Dataset:
+def demo_dataset(options: DataConfig | None = None, *, keep_rows: bool = False) -> Dataset:
     """Return the demo dataset with item names; `options` such as `k_core` can reduce it."""
-    dataset = read_dataset(_interactions(), options, name="demo")
+    dataset = read_dataset(_interactions(), options, name="demo", keep_rows=keep_rows)
     names = _item_names()
     named = [names[item] for item in dataset.interactions.items.values]
     return replace(dataset, item_names=pl.Series("name", named))

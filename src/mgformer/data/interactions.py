@@ -56,7 +56,10 @@ class Interactions:
         times = frame["time"].to_numpy() if "time" in frame.columns else None
         places = frame["place"].to_numpy() if "place" in frame.columns else None
         weights = frame["weight"].cast(pl.Float32).to_numpy() if "weight" in frame.columns else None
-        return cls.from_numbers(users, items, rows, columns, times, weights, places)
+        pairs = cls.from_numbers(users, items, rows, columns, times, weights, places)
+        if pairs.duplicates:
+            log.info("merged %d duplicate pairs of %d rows", pairs.duplicates, len(rows))
+        return pairs
 
     @classmethod
     def from_numbers(
@@ -81,8 +84,6 @@ class Interactions:
             )
             weights = None if weights is None else np.add.reduceat(weights.take(order), starts)
         merged = len(keys) - len(starts)
-        if merged:
-            log.info("merged %d duplicate pairs of %d rows", merged, len(keys))
         keys = keys[starts]
         counts = np.bincount(keys // width, minlength=len(users))
         indptr = np.concatenate([[0], np.cumsum(counts)])
@@ -148,6 +149,30 @@ class Interactions:
         merged = Interactions.from_numbers(self.users, self.items, rows, indices, *values)
         assert merged.duplicates == 0
         return merged
+
+    def within(self, other: "Interactions") -> NDArray[np.bool_]:
+        """[E] whether `other` has each of these pairs too; they must share ids."""
+        assert self.users == other.users
+        assert self.items == other.items
+        width = max(self.num_items, 1)
+        mine, theirs = (p.rows.astype(np.int64) * width + p.indices for p in (self, other))
+        found: NDArray[np.bool_] = np.isin(mine, theirs)
+        return found
+
+    def renumbered(self, users: Ids, items: Ids) -> "Interactions":
+        """Return the pairs with other ids; pairs of users or items without an id are left out."""
+        rows = users.encode(self.users.values)[self.rows]
+        columns = items.encode(self.items.values)[self.indices]
+        known = (rows >= 0) & (columns >= 0)
+        return Interactions.from_numbers(
+            users,
+            items,
+            rows[known],
+            columns[known],
+            None if self.times is None else self.times[known],
+            None if self.weights is None else self.weights[known],
+            None if self.places is None else self.places[known],
+        )
 
     def items_of(self, user: int) -> NDArray[np.int32]:
         """Return the items of one user, ascending."""

@@ -39,6 +39,16 @@ class Split:
     """Whether held-out pairs are later than those that the model is trained on."""
     refit: bool = False
     """Whether the model is trained again on train and validation before the test."""
+    whole: Interactions | None = None
+    """Train and validation together, if a pair of train occurs again, later, in validation."""
+    missing: NDArray[np.int64] | None = None
+    """[U] test items of each user that have no id here: no model can find them, and they count as
+    misses. None if there are none."""
+
+    @property
+    def before_test(self) -> Interactions:
+        """Train and validation together."""
+        return self.train.union(self.valid) if self.whole is None else self.whole
 
 
 def split_dataset(dataset: Dataset, options: SplitConfig, rng: np.random.Generator) -> Split:

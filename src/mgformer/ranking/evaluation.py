@@ -71,6 +71,7 @@ def evaluate(
     item_degrees: NDArray[np.int64],
     options: EvaluationConfig = EvaluationConfig(),  # noqa: B008 -- frozen
     known: sp.csr_array | None = None,
+    missing: NDArray[np.int64] | None = None,
 ) -> Evaluation | None:
     """Rank all items for the users of `held_out`, masking `seen`; None if there are no such users.
 
@@ -83,14 +84,19 @@ def evaluate(
         item_degrees: [I] users of each item in train, for novelty and the popularity groups.
         options: Cut-offs and memory.
         known: [U, I] pairs that the model knows; `seen` by default.
+        missing: [U] held-out items of each user that the scorer does not have; none by default.
+            They count as misses.
     """
     known = seen if known is None else known
-    users = np.flatnonzero((np.diff(held_out.indptr) > 0) & (np.diff(known.indptr) > 0))
+    wanted: NDArray[np.int64] = np.diff(held_out.indptr)
+    if missing is not None:
+        wanted = wanted + missing
+    users = np.flatnonzero((wanted > 0) & (np.diff(known.indptr) > 0))
     if not len(users):
         return None
     ks = options.ks
     ranked = top_k(scorer, users, max(ks), seen=seen, memory_mb=options.memory_mb).items
-    relevant = np.diff(held_out.indptr)[users]
+    relevant = wanted[users]
     hits = _hits(held_out, users, ranked)
     formulas = {**metrics.METRICS, **metrics.outside_metrics(options.metrics or ())}
     values = {
@@ -127,6 +133,8 @@ class Parts(Protocol):
     def test(self) -> Interactions: ...
     @property
     def history(self) -> Interactions | None: ...
+    @property
+    def missing(self) -> NDArray[np.int64] | None: ...
 
 
 def evaluate_part(
@@ -148,7 +156,8 @@ def evaluate_part(
     else:
         known = train.matrix
         seen = known if part == "valid" else sp.csr_array(known + parts.valid.matrix)
-    return evaluate(scorer, held_out, seen, degrees, options, known)
+    missing = parts.missing if part == "test" else None
+    return evaluate(scorer, held_out, seen, degrees, options, known, missing)
 
 
 def popularity_groups(item_degrees: NDArray[np.int64]) -> NDArray[np.int8]:
@@ -164,6 +173,8 @@ def _hits(
     held_out: Interactions, users: NDArray[np.int64], ranked: NDArray[np.int32]
 ) -> NDArray[np.bool_]:
     """Return whether each ranked item is held out for its user; empty places count as misses."""
+    if not len(held_out):
+        return np.zeros(ranked.shape, dtype=bool)
     width = held_out.num_items
     known = held_out.rows.astype(np.int64) * width + held_out.indices  # ascending
     asked = users[:, None] * width + ranked

@@ -42,6 +42,8 @@ class Bundle:
     folded_users: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     """Users whose pairs came with a refresh, by number. The model was not trained on them: they are
     scored by their items."""
+    missing: NDArray[np.int64] | None = None
+    """[U] test items of each user that have no id here; they count as misses."""
 
     @property
     def users(self) -> Ids:

@@ -58,6 +58,8 @@ def save_bundle(bundle: Bundle, folder: Path) -> None:
                     pairs[f"{name}.{order}"] = torch.from_numpy(values)
     if len(bundle.folded_users):
         pairs["folded_users"] = torch.from_numpy(bundle.folded_users)
+    if bundle.missing is not None:
+        pairs["test.missing"] = torch.from_numpy(bundle.missing)
     items = pl.DataFrame({"id": bundle.items.values})
     if bundle.item_names is not None:
         items = items.with_columns(bundle.item_names.rename("name"))
@@ -128,6 +130,7 @@ def load_bundle(folder: Path) -> Bundle:
     assert test is not None
     names = items["name"] if "name" in items.columns else None
     folded = pairs.get("folded_users", torch.zeros(0, dtype=torch.int64))
+    missing = pairs.get("test.missing")
     return Bundle(
         scorer=scorer,
         train=train,
@@ -139,6 +142,7 @@ def load_bundle(folder: Path) -> Bundle:
         per_user=per_user,
         weights=weights,
         folded_users=folded.numpy(),
+        missing=None if missing is None else missing.numpy(),
     )
 
 

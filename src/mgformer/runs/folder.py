@@ -13,6 +13,7 @@ from typing import NamedTuple
 import polars as pl
 
 from mgformer.data.dataset import Dataset
+from mgformer.data.splits import Split
 from mgformer.errors import BundleError, ConfigError, MgformerError
 from mgformer.files import write_text
 from mgformer.runs.bundle import Bundle
@@ -125,22 +126,32 @@ def runs_below(folder: Path) -> Found:
     return found
 
 
-def ensure_run(config: RunConfig, folder: Path, dataset: Dataset | None = None) -> Run:
+def ensure_run(
+    config: RunConfig,
+    folder: Path,
+    dataset: Dataset | None = None,
+    *,
+    split: Split | None = None,
+    keep: bool = False,
+) -> Run:
     """Return the run in `folder`; train it if it is missing, resume it if it was interrupted.
 
     Args:
         config: The run. An existing run must have the same config.
         folder: Where the run is stored.
         dataset: Used instead of reading `config.dataset`. An existing run must be trained on it.
+        split: Used instead of splitting `dataset`.
+        keep: Keep the trained recommender also of a model without training steps.
     """
     run = find_run(folder)
     if run is not None:
         check_config(folder, run.record.config, config)
         if dataset is not None and not config.warm_start:  # which adds the data of the run before
             check_data(folder, run.record.fingerprint, dataset.fingerprint)
-        return run
-    bundle = train(config, dataset, folder=folder, resume=has_checkpoint(folder))
-    if config.trainable:
+        if not keep or (folder / MANIFEST).is_file():
+            return run
+    bundle = train(config, dataset, split=split, folder=folder, resume=has_checkpoint(folder))
+    if config.trainable or keep:
         save_bundle(bundle, folder)
     folder.mkdir(parents=True, exist_ok=True)
     if bundle.per_user is not None:

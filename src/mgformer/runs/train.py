@@ -70,6 +70,7 @@ def train(
     config: RunConfig,
     dataset: Dataset | None = None,
     *,
+    split: Split | None = None,
     folder: Path | None = None,
     resume: bool = False,
 ) -> Bundle:
@@ -78,6 +79,7 @@ def train(
     Args:
         config: The run.
         dataset: Used instead of reading `config.dataset`.
+        split: Used instead of splitting `dataset`. It may have fewer users and items.
         folder: Where a model that is trained step by step keeps its log and checkpoints. The
             checkpoint stays until the caller has saved the bundle (`remove_checkpoint`).
         resume: Continue from the checkpoint in `folder`, if there is one.
@@ -89,7 +91,7 @@ def train(
     streams = streams_of(config.seed)
     counted = reset_peak()
     with _timed(seconds, "prepare"):
-        dataset, split, before = prepare(config, dataset)
+        dataset, split, before = prepare(config, dataset, split)
     if workspace:
         workspace.begin(dataset.fingerprint)
         seconds["train"] = workspace.seconds_before
@@ -115,10 +117,10 @@ def train(
                 "choice": {"epochs": chosen.epochs, **chosen.weights._asdict()},
             }
         with _timed(seconds, "train"):
-            whole = split.train.union(split.valid)
+            whole = split.before_test
             hooks = workspace.hooks("refit") if workspace else None
             fitted = fit(config, whole, streams.refit, chosen=chosen, hooks=hooks, before=before)
-            split = replace(split, train=whole, valid=whole.no_pairs())
+            split = replace(split, train=whole, valid=whole.no_pairs(), whole=None)
     with _timed(seconds, "evaluate"):
         test = evaluate_part(fitted.scorer, split, "test", config.evaluation)
     record = Record(
@@ -152,20 +154,28 @@ def train(
         valid=split.valid,
         test=split.test,
         history=split.history,
-        item_names=dataset.item_names,
+        item_names=dataset.names_of(split.train.items),
         record=record,
         per_user=_per_user(test, split.train) if test else None,
         weights=fitted.weights,
+        missing=split.missing,
     )
 
 
-def prepare(config: RunConfig, dataset: Dataset | None = None) -> Prepared:
+def prepare(
+    config: RunConfig, dataset: Dataset | None = None, split: Split | None = None
+) -> Prepared:
     """Read and split the data of a run.
 
     Args:
         config: The run.
         dataset: Used instead of reading `config.dataset`.
+        split: Used instead of splitting `dataset`, which must be given with it.
     """
+    if split is not None:
+        assert dataset is not None
+        assert not config.warm_start, "a ready split cannot be joined with the data of another run"
+        return Prepared(dataset, split, None)
     dataset = dataset or open_dataset(config.dataset, config.data)
     before = load_bundle(Path(config.warm_start)) if config.warm_start else None
     if before is not None:
@@ -211,6 +221,12 @@ def validator_of(config: RunConfig, split: Split) -> Validator | None:
     """Return what chooses on the validation part of a split; None if there is no such part."""
     if not len(split.valid):
         return None
+    known = split.train if split.history is None else split.history
+    if not ((np.diff(split.valid.indptr) > 0) & (np.diff(known.indptr) > 0)).any():
+        raise DataError(
+            "no user with validation pairs has training pairs: nothing can be chosen on validation;"
+            " set split.kind=ratio, or another split.valid"
+        )
     validator = Validator(
         split,
         config.score_kinds,
