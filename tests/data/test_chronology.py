@@ -209,3 +209,18 @@ def test_one_file_with_times_is_split_by_time() -> None:
     assert split_dataset(read_dataset((users, items)), SplitConfig(), rng).kind == "ratio"
     paper = split_dataset(timed, SplitConfig(kind="ratio"), rng)
     assert (paper.chronological, paper.refit) == (False, False)
+
+
+def test_a_split_by_time_with_few_users_to_rank_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    users, items = np.repeat(np.arange(20), 10), np.tile(np.arange(10), 20)
+    one_by_one = read_dataset((users, items, np.arange(200)))
+    split_dataset(one_by_one, SplitConfig(kind="time"), np.random.default_rng(0))
+    assert "only 0 users have pairs both before and after the cut" in caplog.text
+    assert "set split.kind=last" in caplog.text
+    caplog.clear()
+    users, items = np.repeat(np.arange(200), 10), np.tile(np.arange(10), 200)
+    times = np.random.default_rng(0).permutation(2000)
+    split_dataset(
+        read_dataset((users, items, times)), SplitConfig(kind="time"), np.random.default_rng(0)
+    )
+    assert "only" not in caplog.text

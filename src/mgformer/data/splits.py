@@ -21,6 +21,8 @@ from mgformer.errors import ConfigError, DataError
 log = logging.getLogger("mgformer")
 
 TRAIN, VALID, TEST, HISTORY = range(4)
+FEW_USERS = 100
+"""With fewer users to rank, a split by time warns."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,6 +203,14 @@ def _time(pairs: Interactions, options: SplitConfig, rng: np.random.Generator) -
     known[pairs.rows[labels == TRAIN]] = True
     if not known.all():
         log.info("%d users appear only after train and are not ranked", (~known).sum())
+    tested = np.zeros(pairs.num_users, dtype=bool)
+    tested[pairs.rows[labels == TEST]] = True
+    if options.test > 0 and (ranked := int((known & tested).sum())) < FEW_USERS:
+        log.warning(
+            "only %d users have pairs both before and after the cut, so figures are rough; set"
+            " split.kind=last to test the last item of every user",
+            ranked,
+        )
     return labels
 
 
