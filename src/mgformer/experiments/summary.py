@@ -63,7 +63,7 @@ def summarize(records: Sequence[Record]) -> Summary:
         fingerprint=first.fingerprint,
         protocol=first.protocol,
         split=first.config["split"]["kind"],
-        refit=first.config["split"].get("refit", False),
+        refit=first.saw_validation,
         seeds=[record.seed for record in records],
         test=_figures([record.test for record in records]),
         valid=_figures([record.valid for record in records]),

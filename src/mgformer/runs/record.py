@@ -103,6 +103,13 @@ class Record(BaseModel):
         weights = Weights(self.score, self.gamma, self.delta, self.eta, self.kappa)
         return Chosen(self.epochs, weights)
 
+    @property
+    def saw_validation(self) -> bool:
+        """Whether the tested model was trained on validation too."""
+        if self.validation_trained is None:
+            return bool(self.config.get("split", {}).get("refit"))
+        return self.validation_trained
+
     def figures(self, part: Part) -> Figures:
         """Return the figures of a part; empty if nothing was measured."""
         found: Figures = getattr(self, part)

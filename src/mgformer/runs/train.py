@@ -260,10 +260,7 @@ def untrained_model(bundle: Bundle) -> TrainableModel:
         )
     config = bundle.record.run_config()
     streams = streams_of(config.seed)
-    with_validation = bundle.record.validation_trained
-    if with_validation is None:  # records of older versions
-        with_validation = bool(config.split.refit)
-    rng = streams.refit if with_validation else streams.select
+    rng = streams.refit if bundle.record.saw_validation else streams.select
     if bundle.record.refit:
         rng = streams.whole
     timed = bundle.record.eta is not None and bundle.train.order is not None
