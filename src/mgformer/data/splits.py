@@ -199,10 +199,12 @@ def _time(pairs: Interactions, options: SplitConfig, rng: np.random.Generator) -
         if share > 0:
             cut = min(int(len(times) * (1 - rest)), len(times) - 1)
             labels[times >= ordered[cut]] = part
+    # Before the test, the model is trained on validation too, unless the options say otherwise.
+    is_known = labels == TRAIN if options.refit is False else labels != TEST
     known = np.zeros(pairs.num_users, dtype=bool)
-    known[pairs.rows[labels == TRAIN]] = True
+    known[pairs.rows[is_known]] = True
     if not known.all():
-        log.info("%d users appear only after train and are not ranked", (~known).sum())
+        log.info("%d users appear only after the cut and are not ranked", (~known).sum())
     tested = np.zeros(pairs.num_users, dtype=bool)
     tested[pairs.rows[labels == TEST]] = True
     if options.test > 0 and (ranked := int((known & tested).sum())) < FEW_USERS:
