@@ -5,7 +5,8 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from mgformer.data.sampling import UnseenItems
+from mgformer.data.dataset import read_dataset
+from mgformer.data.sampling import UnseenItems, shuffled_batches
 
 
 def draws(matrix, users, count, seed=0):
@@ -48,3 +49,17 @@ def test_a_user_without_items_may_get_all():
 def test_same_generator_same_draws():
     matrix = np.eye(5)
     assert torch.equal(draws(matrix, [0, 1], 9, seed=4), draws(matrix, [0, 1], 9, seed=4))
+
+
+def test_pairs_are_drawn_by_their_chances():
+    pairs = read_dataset((np.arange(4), np.arange(4))).interactions
+    chances = np.array([0.0, 0.1, 0.3, 0.6])
+    rng = np.random.default_rng(0)
+    counts = np.zeros(4)
+    for _ in range(1000):
+        batches = list(shuffled_batches(pairs, 3, rng, chances))
+        assert [len(batch.users) for batch in batches] == [3, 1]
+        for batch in batches:
+            assert (batch.users == batch.items).all()
+            counts += np.bincount(batch.users, minlength=4)
+    np.testing.assert_allclose(counts / counts.sum(), chances, atol=0.03)

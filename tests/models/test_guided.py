@@ -8,6 +8,7 @@ from torch.nn import functional
 from mgformer.data.sampling import Batch
 from mgformer.graph.bipartite import Graph
 from mgformer.models.guided import Guided, attention_weights, guide_lists, guided_attention
+from mgformer.models.simple.ridge import Ridge
 from mgformer.ranking.scorers import HistoryScorer
 from tests.graph.oracles_graph import largest
 from tests.nn import oracles_losses
@@ -160,3 +161,20 @@ def test_users_and_items_without_pairs():
     model = build(Graph(sp.csr_array(r)), dim=3, l2=1.0)
     assert torch.isfinite(model.loss(Batch(torch.tensor([0, 1]), torch.tensor([0, 1])), None))
     np.testing.assert_array_equal(model.matrix[[2, 3, 6]].toarray(), np.eye(9)[[2, 3, 6]])
+
+
+def test_users_look_where_the_guide_points_with_aged_histories(random_graph):
+    plain = random_graph(12, 9, isolated=False)
+    positions = np.random.default_rng(0).random(plain.interactions.nnz).astype(np.float32)
+    graph = Graph(plain.interactions, positions)
+    guide = Ridge(Ridge.Config(l2=2.0), graph, np.random.default_rng(0)).scorer()
+    aged = plain.interactions.copy()
+    aged.data = np.exp(-3 * (1 - positions))
+    found = guided_attention(guide, graph, 3, 2.0, 3.0)[:12, 12:].toarray()
+    scores = np.maximum(aged.toarray() @ guide.weights.toarray(), 0)
+    scores[plain.interactions.toarray() > 0] = 0
+    scores[scores < np.sort(scores, axis=1)[:, [-3]]] = 0
+    expected = scores**2 / np.maximum((scores**2).sum(1, keepdims=True), 1e-30)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    unaged = guided_attention(guide, plain, 3, 2.0, 3.0)[:12, 12:].toarray()
+    assert np.abs(unaged - found).max() > 0.01

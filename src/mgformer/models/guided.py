@@ -58,6 +58,7 @@ GUIDES = {
     "dropout": ("ridge",),
     "rank": ("gfcf", "spectral"),
     "encoding_scale": ("spectral",),
+    "recency": ("ridge", "gfcf"),
 }
 """The guides that use an option; it is refused with others."""
 
@@ -81,11 +82,9 @@ class Guided(TrainableModel):
         """β, weight of attention."""
         graph_weight: Annotated[NonNegativeFloat, Float(0.0, 1.0)] = 0.0
         """w, weight of one hop on the graph."""
-        recency: NonNegativeFloat = 1.0
-        """κ, how fast the items of a user age when the guide says where the user looks. It is used
-        where the score uses time."""
-        recent_weight: NonNegativeFloat = 0.0
-        """Weight of attention to the user's own items, aged like that. It needs time, too."""
+        recency: NonNegativeFloat | None = None
+        """How fast the items of a user age when the guide says where the user looks, 1 by default.
+        It is used where the score uses time."""
         uniformity_weight: Annotated[NonNegativeFloat, Float(0.1, 10.0, log=True)] = 0.5
         """Weight of uniformity in the loss."""
         uniformity_t: float = Field(2.0, gt=0, le=20)
@@ -142,15 +141,13 @@ class Guided(TrainableModel):
                 graph,
                 options.num_neighbors,
                 options.sharpness or 2.0,
-                options.recency,
+                1.0 if options.recency is None else options.recency,
             )
         self.attention = attention  # M [N, N]
         matrix = sp.eye_array(self.num_nodes, dtype=np.float32, format="csr")
         matrix = matrix + options.attention_weight * attention
         if options.graph_weight:
             matrix = matrix + options.graph_weight * graph.adjacency
-        if options.recent_weight and graph.positions is not None:
-            matrix = matrix + options.recent_weight * own_items(graph, options.recency)
         self.matrix = sp.csr_array(matrix, dtype=np.float32)  # I + β M + w Â [N, N]
         self.tokens = normal_table(self.num_nodes, options.dim, rng)  # e [N, d]
         fixed = torch.zeros(self.num_nodes, 0)
@@ -225,18 +222,6 @@ def aged_histories(graph: Graph, kappa: float) -> sp.csr_array:
     return sp.csr_array((recency(graph.positions, kappa), r.indices, r.indptr), shape=r.shape)
 
 
-def own_items(graph: Graph, kappa: float) -> sp.csr_array:
-    """Return [N, N]: attention of users to their own items, aged by κ; their rows sum to 1."""
-    aged = aged_histories(graph, kappa)
-    sums = np.maximum(aged.sum(axis=1), 1e-12)
-    aged = sp.csr_array(sp.diags_array(1 / sums) @ aged)
-    blocks = [
-        [sp.csr_array((graph.num_users, graph.num_users)), aged],
-        [None, sp.csr_array((graph.num_items, graph.num_items))],
-    ]
-    return sp.csr_array(sp.block_array(blocks, format="csr", dtype=np.float32))
-
-
 def guide_lists(guide: HistoryScorer, histories: sp.csr_array, count: int) -> sp.csr_array:
     """Return the items with the highest positive guide scores for histories [n, I], without these.
 
@@ -249,7 +234,7 @@ def guide_lists(guide: HistoryScorer, histories: sp.csr_array, count: int) -> sp
             guide.weights,
             count,
             diagonal=True,
-            left_out=histories,
+            left_out=sp.csr_array(histories.sign()),  # aged items are left out whole
             name="guide lists",
         )
     scorer = guide.fold_in(histories)
