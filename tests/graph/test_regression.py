@@ -56,6 +56,13 @@ def test_several_penalties_at_once():
         np.testing.assert_array_equal(found.toarray(), local_ridge(r, 9, l2, 0.3).toarray())
 
 
+def test_only_wanted_items_are_predicted():
+    r, wanted = distinct(97, 23), np.arange(23) % 3 == 1
+    whole = local_ridge(r, 9, 2.0, 0.3).toarray()
+    (part,) = local_ridges(r, 9, (2.0,), 0.3, wanted=wanted)
+    np.testing.assert_allclose(part.toarray(), whole * wanted, atol=1e-6)
+
+
 def test_nearest_items_are_counts_of_shared_users():
     r = distinct(200, 12)
     near = nearest_items(r, 5).toarray()

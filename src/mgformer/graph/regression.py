@@ -15,6 +15,7 @@ Shapes: U users, I items, N predictors of an item, b items of a block.
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import pairwise
 from threading import local
 
 import numpy as np
@@ -22,7 +23,7 @@ import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 
-from mgformer.graph.sparse import block_slices, ranges, row_numbers, top_of_product
+from mgformer.graph.sparse import block_slices, pattern_of, ranges, top_of_product
 from mgformer.progress import phase
 
 THREAD_ENTRIES = 1 << 21
@@ -31,15 +32,27 @@ SMALL_CATALOG = 10_000
 """Up to so many items, the co-occurrences of all pairs are counted once: at most 400 MB."""
 
 
-def nearest_items(interactions: sp.csr_array, count: int) -> sp.csr_array:
-    """Return the co-occurrences [I, I] of each item with the `count` nearest by cosine."""
+def nearest_items(
+    interactions: sp.csr_array, count: int, wanted: NDArray[np.bool_] | None = None
+) -> sp.csr_array:
+    """Return the co-occurrences [I, I] of each item with the `count` nearest by cosine.
+
+    With a mask [I] of wanted items, the rows of the other items are empty.
+    """
     items = sp.csr_array(interactions.T.tocsr())
-    lengths = np.sqrt(np.diff(items.indptr))
+    degrees = np.diff(items.indptr)
+    lengths = np.sqrt(degrees)
     near = top_of_product(
-        items, interactions, count, weigh=lambda values, i, j: values / (lengths[i] * lengths[j])
+        items if wanted is None else pattern_of(items, np.repeat(wanted, degrees)),
+        interactions,
+        count,
+        weigh=lambda values, i, j: values / (lengths[i] * lengths[j]),
     )
-    near.data = np.rint(near.data * lengths[row_numbers(near)] * lengths[near.indices])
-    return near.astype(np.float32)
+    for rows in block_slices(near.shape[0], count):
+        part = slice(near.indptr[rows.start], near.indptr[rows.stop])
+        of_rows = np.repeat(lengths[rows], np.diff(near.indptr[rows.start : rows.stop + 1]))
+        near.data[part] = np.rint(near.data[part] * of_rows * lengths[near.indices[part]])
+    return near.astype(np.float32, copy=False)
 
 
 def local_ridge(
@@ -56,6 +69,7 @@ def local_ridges(
     l2s: Sequence[float],
     dropout: float,
     *,
+    wanted: NDArray[np.bool_] | None = None,
     block_entries: int = THREAD_ENTRIES,
 ) -> list[sp.csr_array]:
     """Return B [I, I] for each of several λ; most of the work is shared.
@@ -65,9 +79,10 @@ def local_ridges(
         num_predictors: N, predictors of each item.
         l2s: λ, the penalties on every weight.
         dropout: ρ, the penalty per user of the predictor.
+        wanted: A mask [I] of the items to predict, all by default; columns of others are empty.
         block_entries: Numbers that a thread holds at a time.
     """
-    near = nearest_items(interactions, num_predictors)
+    near = nearest_items(interactions, num_predictors, wanted)
     items = sp.csr_array(interactions.T.tocsr())
     system = _Systems(items, near, l2s, dropout)
     weights = np.empty((len(l2s), near.nnz), dtype=np.float32)
@@ -106,14 +121,17 @@ class _Systems:
                 (items[rows] @ items.T).toarray(out=self.all_shared[rows])
 
     def blocks(self, block_entries: int) -> Iterator[NDArray[np.intp]]:
-        """Yield items in blocks whose systems, users and look-up tables have bounded size."""
-        of_predictors = self.degrees[self.near.indices]
-        entries = np.add.reduceat(np.append(of_predictors, 0), self.near.indptr[:-1])
-        entries[self.counts == 0] = 0
+        """Yield items in blocks whose systems and users have bounded size."""
+        entries = np.zeros(len(self.counts), dtype=np.int64)  # users of all predictors
+        for rows in block_slices(len(self.counts), max(1, int(self.counts.max(initial=0)))):
+            starts = self.near.indptr[rows.start : rows.stop + 1]
+            of_predictors = self.degrees[self.near.indices[starts[0] : starts[-1]]]
+            sums = np.concatenate([[0], np.cumsum(of_predictors)])
+            entries[rows] = np.diff(sums[starts - starts[0]])
         order = np.lexsort((entries, self.counts))  # systems of a block have similar sizes
         start = total = 0
         for place, item in enumerate(order):
-            size = max(self.counts[item] ** 2 + 8 * entries[item], self.items.shape[1])
+            size = self.counts[item] ** 2 + 8 * entries[item]
             if total + size > block_entries and place > start:
                 yield order[start:place]
                 start, total = place, 0
@@ -133,8 +151,8 @@ class _Systems:
         else:
             left = np.zeros((len(chosen), width, width), dtype=np.float32)
             together = self._shared_users(predictors, system, len(chosen))
-            of_row = row_numbers(together)
-            left[system[of_row], column[of_row], column[together.indices]] = together.data
+            rows = np.repeat((system * width + column) * width, np.diff(together.indptr))
+            left.reshape(-1)[rows + column[together.indices]] = together.data
         # Padding has 1 on the diagonal and 0 on the right: its weights are 0.
         left[:, np.arange(width), np.arange(width)] = 1
         right = np.zeros((len(chosen), width, 1), dtype=np.float32)
@@ -169,26 +187,25 @@ class _Systems:
         """Return how many users two predictors of the same system share, [p, p]."""
         degrees = self.degrees[predictors]
         users = self.items.indices[ranges(self.items.indptr[predictors], degrees)]
+        ends = np.concatenate([[0], np.cumsum(degrees)])
         # A column per user and system. The last entry of a user in a system names the column.
-        keys = np.repeat(system, degrees) * self.items.shape[1] + users
-        names, numbers = self._table(num_systems), np.arange(len(keys), dtype=np.int32)
-        names[keys] = numbers
-        columns = names[keys]
+        names, numbers = self._table(), np.arange(len(users), dtype=np.int32)
+        columns = np.empty_like(numbers)
+        for start, end in pairwise(ends[np.searchsorted(system, np.arange(num_systems + 1))]):
+            names[users[start:end]] = numbers[start:end]
+            columns[start:end] = names[users[start:end]]
         # Most users have one of the predictors only: they are in no count of shared users.
-        several = np.bincount(columns, minlength=len(keys))[columns] > 1
-        starts = np.concatenate([[0], np.cumsum(several)])[
-            np.concatenate([[0], np.cumsum(degrees)])
-        ]
+        several = np.bincount(columns, minlength=len(users))[columns] > 1
+        starts = np.concatenate([[0], np.cumsum(several)])[ends]
         columns = columns[several]
-        ones, shape = np.ones(len(columns), dtype=np.float32), (len(predictors), len(keys))
+        ones, shape = np.ones(len(columns), dtype=np.float32), (len(predictors), len(users))
         x = sp.csr_array((ones, columns, starts.astype(np.int32)), shape=shape)
         return sp.csr_array(x @ x.T.tocsr())
 
-    def _table(self, num_systems: int) -> NDArray[np.int32]:
-        """Return an uninitialized table with a place for every user of every system."""
-        size = num_systems * self.items.shape[1]
-        if len(getattr(self.buffers, "table", ())) < size:
-            self.buffers.table = np.empty(size, dtype=np.int32)
+    def _table(self) -> NDArray[np.int32]:
+        """Return an uninitialized table of this thread, with a place for every user."""
+        if not hasattr(self.buffers, "table"):
+            self.buffers.table = np.empty(self.items.shape[1], dtype=np.int32)
         table: NDArray[np.int32] = self.buffers.table
         return table
 

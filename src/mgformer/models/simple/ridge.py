@@ -30,6 +30,9 @@ USUAL_PENALTY = 60.0
 """λ if no user has two items."""
 MOST_USERS = 4096
 """Users whose items are held out to choose λ."""
+MOST_ITEMS = 50_000
+"""Items that are predicted to choose λ. In a larger catalog they are drawn at random, so that the
+choice does not cost more than the regression itself."""
 log = logging.getLogger("mgformer")
 
 
@@ -62,14 +65,20 @@ def best_penalty(
     r: sp.csr_array, num_predictors: int, dropout: float, rng: np.random.Generator
 ) -> float:
     """Return the λ that ranks held-out training pairs best, by NDCG."""
+    wanted, num_items = None, r.shape[1]
+    if num_items > MOST_ITEMS:
+        wanted = np.zeros(num_items, dtype=bool)
+        wanted[rng.choice(num_items, MOST_ITEMS, replace=False)] = True
     known, held_out = hold_out(r, rng)
+    if wanted is not None:
+        held_out = pattern_of(held_out, wanted[held_out.indices])
     counts = np.diff(held_out.indptr)
     users = np.flatnonzero(counts)
     if not len(users):
         return USUAL_PENALTY
     rows, found = np.arange(len(users))[:, None], {}
     relevant = sp.csr_array(held_out[users])
-    weights = local_ridges(known, num_predictors, PENALTIES, dropout)
+    weights = local_ridges(known, num_predictors, PENALTIES, dropout, wanted=wanted)
     with quietly():
         for l2, one in zip(PENALTIES, weights, strict=True):
             best = top_k(HistoryScorer(known, one), users, SELECTION_K, seen=known).items
