@@ -337,3 +337,26 @@ def test_unknown_users_get_suggestions(recommender: Recommender):
     known = recommender.bundle.users.values[0]
     with pytest.raises(DataError, match=f"unknown user .*did you mean .*{known}"):
         recommender.recommend([f"{known}x"])
+
+
+def test_times_order_a_history():
+    dated = Recommender.fit("demo", "ease", split={"kind": "ratio"}, score={"time": "off"})
+    dated = Recommender(
+        replace(dated.bundle, record=dated.bundle.record.model_copy(update={"kappa": 3.0}))
+    )
+    oldest_first = ["jazz-03", "sailing-02", "jazz-04"]
+    expected = dated.recommend_for(oldest_first, k=5)
+    assert not dated.recommend_for(oldest_first[::-1], k=5).equals(expected)
+    assert dated.recommend_for(oldest_first[::-1], k=5, times=[30, 20.5, -1]).equals(expected)
+    query = Query(history=oldest_first[::-1], times=(30, 20.5, -1), k=5)
+    assert query == Query(history=oldest_first, k=5)
+    assert [item.item for item in dated.answer(query).items] == expected["item"].to_list()
+
+
+@pytest.mark.parametrize(
+    ("times", "message"),
+    [([1.0], "got 1 for a history of 2 items"), ([1.0, float("nan")], "infinite or missing")],
+)
+def test_times_that_do_not_fit_are_refused(times, message):
+    with pytest.raises(ConfigError, match=message):
+        Query(history=["jazz-03", "jazz-04"], times=times)

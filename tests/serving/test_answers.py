@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from mgformer.recommend.query import Query
 from mgformer.recommend.recommender import Recommender
 from mgformer.serving.app import create_app
+from mgformer.serving.limits import Limits
+from mgformer.serving.schemas import request_bodies
 from tests.command import succeed
 
 
@@ -81,6 +83,18 @@ def test_a_history_over_http(recommender: Recommender, client: TestClient):
     assert answer["unknown"] == ["unheard of"]
     assert answer["source"] == "history"
     assert client.post("/recommend", json={"history": []}).json()["source"] == "popularity"
+
+
+def test_times_over_http(client: TestClient):
+    history = ["jazz-03", "sailing-02", "jazz-04"]
+    dated = [{"item": item, "time": time} for time, item in enumerate(history)]
+    body = request_bodies(Limits(), "a", "b").recommend(history=dated[::-1], k=5)
+    assert body.query() == Query(history=history, k=5)
+    answers = [
+        client.post("/recommend", json={"history": one, "k": 5}).json()
+        for one in (dated[::-1], history)
+    ]
+    assert answers[0] == answers[1]
 
 
 def test_excluded_items_are_left_out_over_http(recommender: Recommender, client: TestClient):

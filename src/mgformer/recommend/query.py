@@ -1,7 +1,7 @@
 """What to recommend, and to whom."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import InitVar, dataclass
 
 import numpy as np
 
@@ -47,10 +47,27 @@ class Query(ListOptions):
     """A user of the training data."""
     history: SomeIds | None = None
     """Items of a new user, the latest last. With `user`: items that came after the training."""
+    times: InitVar[Sequence[float] | None] = None
+    """When the items of `history` came, in any unit. The history may then have any order."""
     explain: bool = False
     """Give the items of the user that contribute most to each recommendation."""
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, times: Sequence[float] | None) -> None:
         super().__post_init__()
         if self.user is None and self.history is None:
             raise ConfigError("a query needs a user, a history, or both")
+        if times is not None:
+            ordered = by_time(self.history or (), times)
+            object.__setattr__(self, "history", ordered)  # this object is frozen
+
+
+def by_time(history: SomeIds, times: Sequence[float]) -> tuple[ExternalId, ...]:
+    """Return a history ordered by the times of its items; equal times keep their order."""
+    ids, moments = as_ids(history), np.asarray(times, dtype=np.float64).reshape(-1)
+    if len(moments) != len(ids):
+        raise ConfigError(
+            f"times: got {len(moments)} for a history of {len(ids)} items; give one for each item"
+        )
+    if not np.isfinite(moments).all():
+        raise ConfigError("times: expected numbers, got one that is infinite or missing")
+    return tuple(ids[place] for place in np.argsort(moments, kind="stable"))

@@ -1,6 +1,6 @@
 """A trained recommender in Python: lists, similar items and users, and reasons, by your own ids."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from mgformer.models import DEFAULT_MODEL, register
 from mgformer.ranking.scorers import cosines, vectors_of
 from mgformer.recommend import lists
 from mgformer.recommend.answer import Answer
-from mgformer.recommend.query import ListOptions, Query, SomeIds
+from mgformer.recommend.query import ListOptions, Query, SomeIds, by_time
 from mgformer.runs.bundle import Bundle
 from mgformer.runs.bundle_files import load_bundle, save_bundle
 from mgformer.runs.config import build_config
@@ -113,17 +113,24 @@ class Recommender:
         return lists.to_frame(self.bundle, self.bundle.users.decode(numbers), found)
 
     def recommend_for(
-        self, history: SomeIds, k: int = 20, *, user: ExternalId | None = None, **options: Any
+        self,
+        history: SomeIds,
+        k: int = 20,
+        *,
+        user: ExternalId | None = None,
+        times: Sequence[float] | None = None,
+        **options: Any,
     ) -> pl.DataFrame:
         """Return the best items for a new user, who is known by the items of `history`.
 
-        The latest item comes last. If the model was trained with times, older items count less.
-        The columns are those of `recommend`. Nothing is trained. Items that are not in the training
-        set are ignored; if no other item is left, the most popular items are returned. `answer`
-        tells which items were ignored. If `user` is given, it is a user of the training data who
-        got the items of `history` later.
+        The latest item comes last, unless `times` has a number for each item. If the model was
+        trained with times, older items count less. The columns are those of `recommend`. Nothing is
+        trained. Items that are not in the training set are ignored; if no other item is left, the
+        most popular items are returned. `answer` tells which items were ignored. If `user` is
+        given, it is a user of the training data who got the items of `history` later.
         """
-        own = lists.read_history(self.bundle, history, user)
+        ordered = history if times is None else by_time(history, times)
+        own = lists.read_history(self.bundle, ordered, user)
         found, _ = lists.rank_histories(self.bundle, [own], ListOptions(k=k, **options))
         users = pl.Series([own.user], dtype=self.bundle.users.values.dtype)
         return lists.to_frame(self.bundle, users, found)

@@ -152,7 +152,7 @@ def _add_answers(app: FastAPI, engine: Engine, limits: Limits) -> None:
     @app.post("/recommend", response_model=Answer)
     async def recommend(body: bodies.recommend) -> Response:  # type: ignore[name-defined]
         """Recommend items to a user of the training data, or to a new user with a history."""
-        answer = await engine.ask(Query(**dict(body)))
+        answer = await engine.ask(body.query())
         return Response(schemas.ANSWER.dump_json(answer), media_type=JSON)
 
     @app.post("/recommend/batch", response_model=list[Answer])

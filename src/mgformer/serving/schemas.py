@@ -12,6 +12,7 @@ import pydantic
 from pydantic import BaseModel, ConfigDict, Field
 
 from mgformer.recommend.answer import Answer, TextId
+from mgformer.recommend.query import Query
 from mgformer.serving.limits import Limits
 
 ANSWER = pydantic.TypeAdapter(Answer)
@@ -33,9 +34,27 @@ class Body(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=True)
 
 
+class DatedItem(Body):
+    """An item of a history, and when it came."""
+
+    item: Id
+    time: float = Field(allow_inf_nan=False)
+    """In any unit, such as seconds since 1970."""
+
+
+def _kind_of_history(history: object) -> str:
+    """Return which form a history has, so that errors speak of this form only."""
+    first = history[0] if isinstance(history, list) and history else None
+    return "dated" if isinstance(first, dict | DatedItem) else "ids"
+
+
 def request_bodies(limits: Limits, a_user: Any, an_item: Any) -> SimpleNamespace:
     """Return the request bodies. The examples in their schema name an existing user and item."""
     k_field = Field(min(20, limits.k), ge=1, le=limits.k)
+    most = limits.history_items
+    Ids = Annotated[list[Id], Field(max_length=most), pydantic.Tag("ids")]
+    Dated = Annotated[list[DatedItem], Field(min_length=1, max_length=most), pydantic.Tag("dated")]
+    History = Annotated[Ids | Dated, pydantic.Discriminator(_kind_of_history)]
 
     class Recommend(Body):
         """A list for one user. Give `user`, `history`, or both."""
@@ -44,8 +63,9 @@ def request_bodies(limits: Limits, a_user: Any, an_item: Any) -> SimpleNamespace
 
         user: Id | None = None
         """A user of the training data."""
-        history: list[Id] | None = Field(None, max_length=limits.history_items)
-        """Items of a new user, the latest last; with `user`, items that came after the training."""
+        history: History | None = None
+        """Items of a new user, the latest last, or in any order if they have times. With `user`:
+        items that came after the training."""
         k: Int = k_field
         exclude_seen: bool = True
         """Leave out the items that the user already has."""
@@ -55,6 +75,15 @@ def request_bodies(limits: Limits, a_user: Any, an_item: Any) -> SimpleNamespace
         """Items that are never recommended. Unknown ids are ignored."""
         explain: bool = False
         """Give the items of the user that contribute most to each recommendation."""
+
+        def query(self) -> Query:
+            """Return the query that this asks."""
+            options = dict(self)
+            dated = [entry for entry in self.history or () if isinstance(entry, DatedItem)]
+            if dated:
+                options["history"] = [entry.item for entry in dated]
+                options["times"] = [entry.time for entry in dated]
+            return Query(**options)
 
     class Batch(Body):
         """Lists for many users. The number of users times k is limited as well."""
