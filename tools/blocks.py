@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from mgformer.experiments import paper_rows
+from mgformer.experiments import paper_rows, public_rows
 from mgformer.experiments.chart import bar_chart
 from mgformer.experiments.paper_rows import REFERENCE, Figures, Row
-from mgformer.experiments.reproduce import provenance
+from mgformer.experiments.reproduce import provenance, public_provenance
 from mgformer.experiments.summary import Summary
 from mgformer.experiments.tables import (
     NOTHING,
@@ -29,7 +29,8 @@ SHORT_VARIANTS = (
 BENCHMARKS = (
     "training-amazon-beauty", "training-yelp2018", "regression-amazon-beauty",
     "regression-yelp2018", "regression-gowalla", "regression-large", "growth", "attention",
-    "baselines", "ranking", "reading", "serving", "reloading", "batch", "everybody", "startup",
+    "baselines", "ranking", "reading", "serving", "recency", "reloading", "batch", "everybody",
+    "startup",
 )  # fmt: skip
 RATIOS: list[tuple[str, str, Callable[[dict[str, Any]], float]]] = [
     (
@@ -77,6 +78,19 @@ def table2(dataset: str) -> str:
         return NOT_MEASURED
     text = provenance(rows, found, f"mgformer reproduce table2 --dataset {dataset} --seeds 3")
     return "\n".join([_quality(rows, dataset).markdown(), group_table(found).markdown(), text])
+
+
+def public(dataset: str) -> str:
+    """Return all models on a public split, with and without its order."""
+    rows = public_rows.public_rows(dataset)
+    measured = summaries(dataset, "given")
+    found = {row.name: measured[row.folder] for row in rows if row.folder in measured}
+    if not found:
+        return NOT_MEASURED
+    against = {row.folder: row.against for row in rows}
+    tests = p_values(dataset, against, found, SELECTION_METRIC)
+    text = public_provenance(found, f"mgformer reproduce public --dataset {dataset}")
+    return f"{public_rows.public_table(found, tests).markdown()}\n{text}"
 
 
 def table3() -> str:
@@ -246,6 +260,7 @@ def performance_figure() -> str:
 BLOCKS: dict[str, Callable[[], str]] = {
     "table2": short_table,
     **{f"table2-{dataset}": partial(table2, dataset) for dataset in DATASETS},
+    **{f"public-{dataset}": partial(public, dataset) for dataset in public_rows.DATASETS},
     "table3": table3,
     "table3-short": short_table3,
     "presets": presets,

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from mgformer.errors import MgformerError
-from mgformer.experiments import paper_rows
+from mgformer.experiments import paper_rows, public_rows
 from mgformer.experiments.tables import row_tests
 from mgformer.ranking.metrics import SELECTION_METRIC
 from mgformer.runs.config import RunConfig, build_config
@@ -54,7 +54,7 @@ def collect(folder: Path, results: Path) -> list[str]:
         path = results / record.dataset / file_name(name, split, [record.seed])
         write_json(path, run_result(name, run, SELECTION_METRIC))
         lines.append(f"wrote {path}")
-        if split == paper_rows.PAPER_SPLIT["kind"]:
+        if split == paper_rows.PAPER_SPLIT["kind"] or name.endswith(("-order", "-no-order")):
             comparable.setdefault(record.dataset, {}).setdefault(name, []).append(run)
     for dataset, runs in comparable.items():
         update_tests(dataset, runs, results)
@@ -66,15 +66,19 @@ def known_run(dataset: str, name: str, split: str) -> RunConfig | None:
     raw = paper_rows.preset(dataset, name)
     if raw is not None and raw.get("split", {}).get("kind", "ratio") == split:
         return build_config(raw, name)
-    rows = [*paper_rows.table2_rows(dataset), *paper_rows.table3_rows(dataset)]
-    rows = rows if split == paper_rows.PAPER_SPLIT["kind"] else []
+    rows = []
+    if split == paper_rows.PAPER_SPLIT["kind"]:
+        rows = [*paper_rows.table2_rows(dataset), *paper_rows.table3_rows(dataset)]
+    elif dataset in public_rows.DATASETS:
+        rows = public_rows.public_rows(dataset)
     return next((row.config for row in rows if row.folder == name), None)
 
 
 def update_tests(dataset: str, runs: Mapping[str, Sequence[Run]], results: Path) -> None:
-    """Add the tests between the rows of both tables to those that were stored before."""
+    """Add the tests between the rows of all tables to those that were stored before."""
     found = read_tests(dataset, results)
-    for rows in (paper_rows.table2_rows(dataset), paper_rows.table3_rows(dataset)):
+    public = public_rows.public_rows(dataset) if dataset in public_rows.DATASETS else []
+    for rows in (paper_rows.table2_rows(dataset), paper_rows.table3_rows(dataset), public):
         folders = {row.name: row.folder for row in rows}
         against = {row.name: row.against for row in rows}
         own = {

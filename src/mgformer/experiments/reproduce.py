@@ -11,7 +11,7 @@ import torch
 
 from mgformer.data.sampling import num_batches
 from mgformer.errors import BundleError, ConfigError, DataError
-from mgformer.experiments import paper_rows, tables
+from mgformer.experiments import paper_rows, public_rows, tables
 from mgformer.experiments.chart import bar_chart
 from mgformer.experiments.paper_rows import Row
 from mgformer.experiments.summary import Summary, summarize
@@ -54,13 +54,15 @@ class Reproduced(NamedTuple):
 def reproduce(
     what: str, dataset: str, only: Sequence[str], seeds: int | None, folder: Path, command: str
 ) -> Reproduced:
-    """Make table2, table3 or figure2 from the runs in `folder`.
+    """Make table2, table3, figure2 or public from the runs in `folder`.
 
     The table has the rows in `only`, or all. Runs that are missing are trained for this many
     `seeds`; with None nothing is trained.
     """
     if what == "table3":
         rows = paper_rows.table3_rows(dataset, only)
+    elif what == "public":
+        rows = public_rows.public_rows(dataset, only)
     else:
         models = FIGURE2_MODELS if what == "figure2" else ()
         rows = paper_rows.table2_rows(dataset, only or models)
@@ -77,15 +79,34 @@ def reproduce(
             f"{group} items": {n: row.groups[group][RECALL].mean for n, row in summaries.items()}
             for group in GROUPS
         }
+    elif what == "public":
+        tested = [row for row in rows if not row.name.endswith("-random")]
+        p_values = _p_values(runs, tested)
+        table, title = public_rows.public_table(summaries, p_values), "NDCG@20 on the public test"
+        bars = {
+            "": {
+                row.name: summaries[row.name].test[NDCG].mean
+                for row in tested
+                if row.name in summaries
+            }
+        }
     else:
-        tests = tables.row_tests(runs, {row.name: row.against for row in rows})
-        p_values = {name: found[NDCG].p_value for name, found in tests.items()}
+        p_values = _p_values(runs, rows)
         table = tables.quality_table(summaries, {row.name: row.paper for row in rows}, p_values)
         title = "NDCG@20 on test"
         bars = {"": {name: row.test[NDCG].mean for name, row in summaries.items()}}
-    text = provenance(rows, summaries, command)
+    if what == "public":
+        text = public_provenance(summaries, command)
+    else:
+        text = provenance(rows, summaries, command)
     chart = bar_chart(f"{title}, {dataset}", bars)
     return Reproduced(table, text, tables.runs_csv(runs), chart, runs)
+
+
+def _p_values(runs: Mapping[str, Sequence[Run]], rows: Sequence[Row]) -> dict[str, float]:
+    """Return the p-value of NDCG@20 of each row that is tested against another."""
+    tests = tables.row_tests(runs, {row.name: row.against for row in rows})
+    return {name: found[NDCG].p_value for name, found in tests.items()}
 
 
 def reproduce_timing(dataset: str, only: Sequence[str], command: str) -> Reproduced:
@@ -134,9 +155,23 @@ def provenance(rows: Sequence[Row], summaries: Mapping[str, Summary], command: s
             f" {'; '.join(f'{data}, {protocol}' for data, protocol in kinds)}; choose another --out"
         )
     ((fingerprint, protocol),) = kinds
-    commits = sorted({commit for row in summaries.values() for commit in row.commits})
     return (
         f"`{command}`\n\nData {fingerprint}; {protocol}. Every seed has its own split;"
         f" figures are means ± deviations over seeds. p: paired t-test against “{rows[0].against}”,"
-        f" over test users, each averaged over the seeds. Commits: {', '.join(commits)}.\n"
+        f" over test users, each averaged over the seeds. Commits: {_commits(summaries)}.\n"
     )
+
+
+def public_provenance(summaries: Mapping[str, Summary], command: str) -> str:
+    """Say where the figures of the public splits come from, and which validation ranks better."""
+    protocols = sorted({(row.fingerprint, row.protocol) for row in summaries.values()})
+    listed = "; ".join(f"{data}, {protocol}" for data, protocol in protocols)
+    return (
+        f"`{command}`\n\n{public_rows.agreement(summaries)}Data and protocols: {listed}. p: paired"
+        " t-test over test users, with order against without. Commits:"
+        f" {_commits(summaries)}.\n"
+    )
+
+
+def _commits(summaries: Mapping[str, Summary]) -> str:
+    return ", ".join(sorted({commit for row in summaries.values() for commit in row.commits}))
