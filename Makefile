@@ -46,6 +46,7 @@ bench: setup  ## ratios against peers and limits, one after another
 	$(BIN)/python -m benchmarks.training
 	$(BIN)/python -m benchmarks.attention
 	$(BIN)/python -m benchmarks.serving
+	$(BIN)/python -m benchmarks.recency
 	$(BIN)/python -m benchmarks.serving --reload
 	$(BIN)/python -m benchmarks.batch
 
