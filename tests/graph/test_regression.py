@@ -50,6 +50,22 @@ def test_blocks_do_not_matter(block_entries):
     np.testing.assert_allclose(whole.data, parts.data, atol=1e-6)
 
 
+def test_blocks_have_a_bounded_size():
+    # One item is near to many, most are near to one other item, some to none.
+    pairs = [np.eye(400, dtype=np.float32)]
+    for center, count in ((0, 40), (50, 2), (60, 7), (70, 7)):
+        rows = np.zeros((count, 400), dtype=np.float32)
+        rows[:, center] = rows[np.arange(count), center + 1 + np.arange(count)] = 1
+        pairs.append(rows)
+    r = sp.csr_array(np.concatenate(pairs))
+    systems = regression._Systems(sp.csr_array(r.T.tocsr()), nearest_items(r, 30), (1.0,), 0.0)
+    blocks = [*systems.blocks(2_000)]
+    found = np.concatenate(blocks)
+    assert sorted(found) == [*np.flatnonzero(systems.counts)]
+    for block in blocks:
+        assert len(block) == 1 or len(block) * systems.counts[block].max() ** 2 <= 2_000
+
+
 def test_several_penalties_at_once():
     r, l2s = distinct(97, 23), (0.5, 2.0, 40.0)
     for l2, found in zip(l2s, local_ridges(r, 9, l2s, 0.3), strict=True):

@@ -92,7 +92,8 @@ def local_ridges(
         weights[:, places] = found
         return len(chosen)
 
-    with phase("item regression", near.shape[0]) as advance, _one_thread_each() as threads:
+    count = int(np.count_nonzero(system.counts))
+    with phase("item regression", count) as advance, _one_thread_each() as threads:
         for done in threads.map(solve, system.blocks(block_entries)):
             advance(done)
     by_target = (sp.csr_array((one, near.indices, near.indptr), near.shape) for one in weights)
@@ -129,13 +130,15 @@ class _Systems:
             sums = np.concatenate([[0], np.cumsum(of_predictors)])
             entries[rows] = np.diff(sums[starts - starts[0]])
         order = np.lexsort((entries, self.counts))  # systems of a block have similar sizes
-        start = total = 0
+        order = order[np.searchsorted(self.counts[order], 1) :]  # without items to leave out
+        start = users = 0
         for place, item in enumerate(order):
-            size = self.counts[item] ** 2 + 8 * entries[item]
-            if total + size > block_entries and place > start:
+            users += entries[item]
+            # Every system of the block is padded to the width of this one, its widest.
+            size = (place + 1 - start) * int(self.counts[item]) ** 2 + 8 * users
+            if size > block_entries and place > start:
                 yield order[start:place]
-                start, total = place, 0
-            total += size
+                start, users = place, entries[item]
         if start < len(order):
             yield order[start:]
 

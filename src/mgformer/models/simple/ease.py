@@ -14,7 +14,6 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 from pydantic import PositiveFloat
-from scipy.linalg.lapack import spotrf, spotri
 from torch import Tensor
 
 from mgformer.errors import ConfigError
@@ -81,23 +80,18 @@ def _ridge_inverse(
         for rows in block_slices(size, size, block_entries):
             gram[rows] = (left[rows] @ right).toarray()
             advance(rows.stop - rows.start)
-    gram.flat[:: size + 1] += l2
+    inverse = torch.from_numpy(gram)
+    inverse.diagonal().add_(l2)
+    columns, failed = inverse.mT, torch.empty((), dtype=torch.int32)
     with phase("inverse", 2) as advance:
         # LAPACK reads the transposed view in its own order and overwrites it: no copy is made.
-        factor, failed = spotrf(gram.T, lower=True, overwrite_a=True)
+        # OpenBLAS, which scipy calls, crashes here from about 30,000 rows with several threads.
+        torch.linalg.cholesky_ex(columns, out=(columns, failed))
         if failed:
             raise ConfigError(f"ease: l2 = {l2:g} is too small for float32; choose a larger one")
         advance(1)
-        spotri(factor, lower=True, overwrite_c=True)
+        torch.cholesky_inverse(columns, out=columns)
         advance(1)
-    inverse = torch.from_numpy(gram)
-    for rows in block_slices(size, size, block_entries):
-        # LAPACK wrote the lower triangle of the transposed view, which is the upper one here.
-        tail = inverse[rows, rows.start :].triu()
-        inverse[rows, rows.start :] = tail
-        inverse[rows.start :, rows] = tail.T
-        square = tail[:, : rows.stop - rows.start]
-        inverse[rows, rows] = square + square.triu(1).T
     return inverse
 
 
