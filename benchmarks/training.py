@@ -2,20 +2,20 @@
 
     python -m benchmarks.training [--datasets amazon-beauty yelp2018] [--steps 10] [--repeats 5]
 
-All train with the presets of table 2. A round is `steps` steps of each. The runs of table 2
-tell how many epochs each model needs to DirectAU's best validation NDCG@20; the time to reach it
-includes preparing, which for guided is the regression and its lists.
+All train with the presets of table 2. A round is `steps` steps of each. The runs of table 2 that
+`results/` has tell how many epochs each model needs to DirectAU's best validation NDCG@20; the time
+to reach it includes preparing, which for guided is the regression and its lists.
 The growing graphs are generated, with 10 pairs per user and items by a power law. Guided is trained
 on them with the preset of Beauty and the optimizer that updates only the rows of a step.
 """
 
 import argparse
 import time
-from pathlib import Path
 from statistics import fmean, median
 
 import numpy as np
 import polars as pl
+from tools.store import RunResult, read_results
 
 from benchmarks.measure import ROOT, report
 from mgformer.data.ids import Ids
@@ -25,7 +25,6 @@ from mgformer.experiments import paper_rows
 from mgformer.experiments.timing import interleaved, median_ratio, stepper
 from mgformer.ranking.metrics import SELECTION_METRIC
 from mgformer.runs.config import build_config, read_config, with_settings
-from mgformer.runs.folder import Run
 from mgformer.runs.train import prepare
 from mgformer.training.memory import keep_freed_memory, use_large_pages
 
@@ -43,7 +42,6 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--sizes", nargs="*", type=int, default=list(SIZES))
     parser.add_argument("--save", action="store_true", help="write results/benchmarks")
-    parser.add_argument("--runs", type=Path, default=Path("runs/reproduce"), help="of table 2")
     options = parser.parse_args()
     use_large_pages()
     keep_freed_memory()
@@ -67,19 +65,16 @@ def epochs_of(dataset: str, options: argparse.Namespace) -> None:
     counts = {name: num_batches(train, c.train.batch_size) for name, c in configs.items()}
     epochs = {name: counts[name] * median(seconds[name]) / steps for name in configs}
     ratios = {}
-    runs = paper_rows.find_all(rows, options.runs / dataset)  # with the options of the presets
     for row, name in MODELS.items():
         if name == THEIRS:
             continue
         ratios[f"{name} ÷ {THEIRS}, epoch"] = epochs[name] / epochs[THEIRS]
         ratios[f"{name}: preparing ÷ epoch"] = preparing[name] / epochs[name]
-        pairs = of_same_seeds(runs.get(row, []), runs.get("directau", []))
-        if pairs:
-            ratios[f"{name}: validation ÷ training, as logged"] = validation_share(pairs)
-        reached = epochs_to_their_best(pairs)
+        seeds = epochs_to_their_best(dataset, row)
+        reached = [(mine, other) for mine, other in seeds if mine is not None]
         if reached:
             ours, theirs = (fmean(side) for side in zip(*reached, strict=True))
-            label = f"to the best of {THEIRS}, which {len(reached)} of {len(pairs)} seeds reach"
+            label = f"to the best of {THEIRS}, which {len(reached)} of {len(seeds)} seeds reach"
             ratios[f"{name} ÷ {THEIRS}, epochs {label}"] = ours / theirs
             ratios[f"{name} ÷ {THEIRS}, time {label}, preparing included"] = (
                 preparing[name] + ours * epochs[name]
@@ -95,39 +90,36 @@ def epochs_of(dataset: str, options: argparse.Namespace) -> None:
     report(f"training-{dataset}", table, figures, save=options.save)
 
 
-def of_same_seeds(ours: list[Run], theirs: list[Run]) -> list[tuple[Run, Run]]:
-    """Return pairs of runs with the same seeds, and so the same splits."""
+def epochs_to_their_best(dataset: str, row: str) -> list[tuple[int | None, int]]:
+    """Return the epochs that we and they need to their best validation NDCG@20, of each seed.
+
+    Ours is None if we do not reach it.
+    """
+    ours, theirs = trained(dataset, row), trained(dataset, "directau")
     return [
-        (mine, other) for mine in ours for other in theirs if mine.record.seed == other.record.seed
+        (next((epoch for epoch, ndcg in ours[seed].items() if ndcg >= best), None), epochs)
+        for seed in sorted({*ours} & {*theirs})
+        for epochs, best in [max(theirs[seed].items(), key=lambda entry: entry[1])]
     ]
 
 
-def validation_share(pairs: list[tuple[Run, Run]]) -> float:
-    """Return the time of our validation, with its search for scores, divided by training."""
-    entries = [entry for run, _ in pairs for entry in run.log]
-    validating = sum(entry.get("validation_seconds", 0.0) for entry in entries)
-    return float(validating / sum(entry["seconds"] for entry in entries))
+def trained(dataset: str, row: str) -> dict[int, dict[int, float]]:
+    """Return the validation NDCG@20 by epoch of each seed of a row.
 
-
-def epochs_to_their_best(pairs: list[tuple[Run, Run]]) -> list[tuple[int, int]]:
-    """Return the epochs that we and they need to their best validation NDCG@20, if we reach it."""
-    return [
-        (epoch, other.record.epochs)
-        for mine, other in pairs
-        if (epoch := first_reaching(mine, max(curve(other).values()))) is not None
-    ]
-
-
-def curve(run: Run) -> dict[int, float]:
-    """Return the validation NDCG@20 of the epochs that were validated."""
-    return {
-        entry["epoch"]: entry[SELECTION_METRIC] for entry in run.log if SELECTION_METRIC in entry
-    }
-
-
-def first_reaching(run: Run, value: float) -> int | None:
-    """Return the first epoch that reaches a value; None if none does."""
-    return next((epoch for epoch, found in curve(run).items() if found >= value), None)
+    Of old runs only the figure of the chosen epoch is known.
+    """
+    found: dict[int, dict[int, float]] = {}
+    for result in read_results(dataset):
+        if result.name != row:
+            continue
+        if isinstance(result, RunResult):
+            if result.record.config["split"]["kind"] == paper_rows.PAPER_SPLIT["kind"]:
+                found[result.record.seed] = result.curve
+        elif result.split == paper_rows.PAPER_SPLIT["kind"] and len(result.runs) == 1:
+            (run,) = result.runs
+            chosen = {run.epochs: result.valid[SELECTION_METRIC].mean}
+            found.setdefault(run.seed, run.curve or chosen)
+    return found
 
 
 def growth(options: argparse.Namespace) -> None:

@@ -119,7 +119,7 @@ def summaries(
     """
     records: dict[str, list[Record]] = {}
     means: dict[str, MeanResult] = {}
-    for result in _results(dataset, results):
+    for result in read_results(dataset, results):
         if isinstance(result, RunResult):
             if result.record.config["split"]["kind"] == split and result.record.seed < most_seeds:
                 records.setdefault(result.name, []).append(result.record)
@@ -160,6 +160,14 @@ def p_values(
     return found
 
 
+def read_results(dataset: str, results: Path = RESULTS) -> Iterator[RunResult | MeanResult]:
+    """Yield all results of a dataset."""
+    for path in sorted((results / dataset).glob("*.json")):
+        raw = read_json(path)
+        kind = RunResult if raw["kind"] == "run" else MeanResult
+        yield kind.model_validate(raw)
+
+
 def read_json(path: Path) -> Any:
     """Read a file of results."""
     return json.loads(path.read_text(encoding="utf-8"))
@@ -179,10 +187,3 @@ def write_json(path: Path, value: BaseModel | Sequence[BaseModel] | Mapping[str,
 
 def _plain(value: BaseModel) -> dict[str, Any]:
     return value.model_dump(mode="json", exclude_none=True)
-
-
-def _results(dataset: str, results: Path) -> Iterator[RunResult | MeanResult]:
-    for path in sorted((results / dataset).glob("*.json")):
-        raw = read_json(path)
-        kind = RunResult if raw["kind"] == "run" else MeanResult
-        yield kind.model_validate(raw)
