@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from mgformer.experiments import paper_rows, public_rows
+from mgformer.experiments import order_rows, paper_rows
 from mgformer.experiments.chart import bar_chart
 from mgformer.experiments.paper_rows import REFERENCE, Figures, Row
-from mgformer.experiments.reproduce import provenance, public_provenance
+from mgformer.experiments.reproduce import order_provenance, provenance
 from mgformer.experiments.summary import Summary
 from mgformer.experiments.tables import (
     NOTHING,
@@ -80,17 +80,17 @@ def table2(dataset: str) -> str:
     return "\n".join([_quality(rows, dataset).markdown(), group_table(found).markdown(), text])
 
 
-def public(dataset: str) -> str:
-    """Return all models on a public split, with and without its order."""
-    rows = public_rows.public_rows(dataset)
-    measured = summaries(dataset, "given")
+def order(dataset: str) -> str:
+    """Return all models on a split in which the test comes later, with and without the order."""
+    rows = order_rows.order_rows(dataset)
+    measured = summaries(dataset, order_rows.split_of(dataset))
     found = {row.name: measured[row.folder] for row in rows if row.folder in measured}
     if not found:
         return NOT_MEASURED
     against = {row.folder: row.against for row in rows}
     tests = p_values(dataset, against, found, SELECTION_METRIC)
-    text = public_provenance(found, f"mgformer reproduce public --dataset {dataset}")
-    return f"{public_rows.public_table(found, tests).markdown()}\n{text}"
+    text = order_provenance(found, f"mgformer reproduce order --dataset {dataset}")
+    return f"{order_rows.order_table(found, tests).markdown()}\n{text}"
 
 
 def table3() -> str:
@@ -260,7 +260,7 @@ def performance_figure() -> str:
 BLOCKS: dict[str, Callable[[], str]] = {
     "table2": short_table,
     **{f"table2-{dataset}": partial(table2, dataset) for dataset in DATASETS},
-    **{f"public-{dataset}": partial(public, dataset) for dataset in public_rows.DATASETS},
+    **{f"order-{dataset}": partial(order, dataset) for dataset in order_rows.DATASETS},
     "table3": table3,
     "table3-short": short_table3,
     "presets": presets,

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from mgformer.errors import MgformerError
-from mgformer.experiments import paper_rows, public_rows
+from mgformer.experiments import order_rows, paper_rows
 from mgformer.experiments.tables import row_tests
 from mgformer.ranking.metrics import SELECTION_METRIC
 from mgformer.runs.config import RunConfig, build_config
@@ -69,16 +69,16 @@ def known_run(dataset: str, name: str, split: str) -> RunConfig | None:
     rows = []
     if split == paper_rows.PAPER_SPLIT["kind"]:
         rows = [*paper_rows.table2_rows(dataset), *paper_rows.table3_rows(dataset)]
-    elif dataset in public_rows.DATASETS:
-        rows = public_rows.public_rows(dataset)
+    elif dataset in order_rows.DATASETS:
+        rows = order_rows.order_rows(dataset)
     return next((row.config for row in rows if row.folder == name), None)
 
 
 def update_tests(dataset: str, runs: Mapping[str, Sequence[Run]], results: Path) -> None:
     """Add the tests between the rows of all tables to those that were stored before."""
     found = read_tests(dataset, results)
-    public = public_rows.public_rows(dataset) if dataset in public_rows.DATASETS else []
-    for rows in (paper_rows.table2_rows(dataset), paper_rows.table3_rows(dataset), public):
+    ordered = order_rows.order_rows(dataset) if dataset in order_rows.DATASETS else []
+    for rows in (paper_rows.table2_rows(dataset), paper_rows.table3_rows(dataset), ordered):
         folders = {row.name: row.folder for row in rows}
         against = {row.name: row.against for row in rows}
         own = {

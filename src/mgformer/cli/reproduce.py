@@ -11,10 +11,10 @@ from mgformer.cli.console import err, out, print_json, print_table, working
 from mgformer.cli.options import AsJson
 from mgformer.data.entries import entry
 
-What = StrEnum("What", ["table2", "table3", "figure2", "timing", "public"])
+What = StrEnum("What", ["table2", "table3", "figure2", "timing", "order"])
 WHAT = (
     "table2: all models; table3: ablations; figure2: item groups; timing: epochs side by side;"
-    " public: gowalla or yelp2018 as LightGCN split them, with and without the order of the file."
+    " order: models with and without the order of interactions, where the test comes later."
 )
 ONLY = "One row: a model, or a variant of table3; may be repeated."
 

@@ -11,7 +11,7 @@ import torch
 
 from mgformer.data.sampling import num_batches
 from mgformer.errors import BundleError, ConfigError, DataError
-from mgformer.experiments import paper_rows, public_rows, tables
+from mgformer.experiments import order_rows, paper_rows, tables
 from mgformer.experiments.chart import bar_chart
 from mgformer.experiments.paper_rows import Row
 from mgformer.experiments.summary import Summary, summarize
@@ -54,15 +54,15 @@ class Reproduced(NamedTuple):
 def reproduce(
     what: str, dataset: str, only: Sequence[str], seeds: int | None, folder: Path, command: str
 ) -> Reproduced:
-    """Make table2, table3, figure2 or public from the runs in `folder`.
+    """Make table2, table3, figure2 or order from the runs in `folder`.
 
     The table has the rows in `only`, or all. Runs that are missing are trained for this many
     `seeds`; with None nothing is trained.
     """
     if what == "table3":
         rows = paper_rows.table3_rows(dataset, only)
-    elif what == "public":
-        rows = public_rows.public_rows(dataset, only)
+    elif what == "order":
+        rows = order_rows.order_rows(dataset, only)
     else:
         models = FIGURE2_MODELS if what == "figure2" else ()
         rows = paper_rows.table2_rows(dataset, only or models)
@@ -79,10 +79,10 @@ def reproduce(
             f"{group} items": {n: row.groups[group][RECALL].mean for n, row in summaries.items()}
             for group in GROUPS
         }
-    elif what == "public":
+    elif what == "order":
         tested = [row for row in rows if not row.name.endswith("-random")]
         p_values = _p_values(runs, tested)
-        table, title = public_rows.public_table(summaries, p_values), "NDCG@20 on the public test"
+        table, title = order_rows.order_table(summaries, p_values), "NDCG@20 on the later test"
         bars = {
             "": {
                 row.name: summaries[row.name].test[NDCG].mean
@@ -95,8 +95,8 @@ def reproduce(
         table = tables.quality_table(summaries, {row.name: row.paper for row in rows}, p_values)
         title = "NDCG@20 on test"
         bars = {"": {name: row.test[NDCG].mean for name, row in summaries.items()}}
-    if what == "public":
-        text = public_provenance(summaries, command)
+    if what == "order":
+        text = order_provenance(summaries, command)
     else:
         text = provenance(rows, summaries, command)
     chart = bar_chart(f"{title}, {dataset}", bars)
@@ -162,12 +162,12 @@ def provenance(rows: Sequence[Row], summaries: Mapping[str, Summary], command: s
     )
 
 
-def public_provenance(summaries: Mapping[str, Summary], command: str) -> str:
-    """Say where the figures of the public splits come from, and which validation ranks better."""
+def order_provenance(summaries: Mapping[str, Summary], command: str) -> str:
+    """Say where the figures with and without order come from, and which validation ranks better."""
     protocols = sorted({(row.fingerprint, row.protocol) for row in summaries.values()})
     listed = "; ".join(f"{data}, {protocol}" for data, protocol in protocols)
     return (
-        f"`{command}`\n\n{public_rows.agreement(summaries)}Data and protocols: {listed}. p: paired"
+        f"`{command}`\n\n{order_rows.agreement(summaries)}Data and protocols: {listed}. p: paired"
         " t-test over test users, with order against without. Commits:"
         f" {_commits(summaries)}.\n"
     )

@@ -1,13 +1,14 @@
-"""The public splits of gowalla and yelp2018: every model with and without the order of the file.
+"""Models with and without the order of the interactions, on splits in which the test comes later.
 
-The parts that LightGCN published are chronological: the test is each user's latest fifth. So each
-model is trained in three ways:
+The parts of gowalla and yelp2018 that LightGCN published are chronological: the test is each user's
+latest fifth. Amazon Beauty and MovieLens are split at one moment in time. Each model is trained in
+these ways:
 
-    order       validation is the last fifth of each user's training items, and scores use the order
+    order       scores use the order; validation comes before the test in the same manner
     no-order    the same validation, but scores do not use the order
-    random      validation is a random tenth, as in most papers; only its validation figure is used
+    random      public splits only: validation is a random tenth, as in most papers
 
-The first two are trained again on all training items before the test. The third shows how well a
+The first two are trained again on train and validation before the test. The third shows how well a
 random validation ranks models: its figures are compared with the test figures of the second.
 """
 
@@ -23,7 +24,6 @@ from mgformer.experiments.summary import Summary
 from mgformer.experiments.tables import NDCG, NOTHING, RECALL, Table, p_text
 from mgformer.runs.config import build_config
 
-DATASETS = ("gowalla", "yelp2018")
 MODELS = (
     *(name for name in paper_rows.SIMPLE if name != "ials"),
     "lightgcn", "simgcl-onepass", "directau", "mgformer", "guided",
@@ -40,65 +40,79 @@ class Way(NamedTuple):
     time: str
 
 
-WAYS = {
+PUBLIC = {
     "order": Way({"kind": "given", "valid_kind": "last"}, "auto"),
     "no-order": Way({"kind": "given", "valid_kind": "last"}, "off"),
     "random": Way({"kind": "given", "valid_kind": "random", "valid": 0.1, "refit": False}, "off"),
 }
+BY_TIME = {"order": Way({"kind": "time"}, "auto"), "no-order": Way({"kind": "time"}, "off")}
+DATASETS = {
+    "gowalla": PUBLIC, "yelp2018": PUBLIC, "amazon-beauty": BY_TIME, "ml-latest-small": BY_TIME,
+}  # fmt: skip
 
 
-def public_rows(dataset: str, only: Collection[str] = ()) -> list[Row]:
-    """Return three rows for each model, or for some of them."""
+def order_rows(dataset: str, only: Collection[str] = ()) -> list[Row]:
+    """Return the rows of each model, or of some of them."""
     if dataset not in DATASETS:
-        raise ConfigError(f"public: expected one of {', '.join(DATASETS)}, got {dataset!r}")
+        raise ConfigError(f"order: expected one of {', '.join(DATASETS)}, got {dataset!r}")
     return [
         Row(
-            f"{model}-{way}",
-            f"{model}-{way}",
-            build_config(_run(dataset, model, *WAYS[way]), model),
+            f"{model}-{name}",
+            f"{model}-{name}",
+            build_config(_run(dataset, model, *way), model),
             against=f"{model}-no-order",
         )
         for model in paper_rows.in_order(only, MODELS, "model")
-        for way in WAYS
+        for name, way in DATASETS[dataset].items()
     ]
 
 
+def split_of(dataset: str) -> str:
+    """Return the kind of split that the rows of a dataset have."""
+    kind: str = DATASETS[dataset]["order"].split["kind"]
+    return kind
+
+
 def _run(dataset: str, model: str, split: dict[str, Any], time: str) -> dict[str, Any]:
-    """Return the run of a model with the options of its preset; Beauty's is the last resort."""
-    choices = (
-        paper_rows.preset(dataset, f"{model}-lightgcn"),
+    """Return the run of a model with the options of the preset that fits best.
+
+    MovieLens has no presets, and its data are much denser than the others': models take defaults.
+    """
+    choices = [
+        paper_rows.preset(dataset, f"{model}-lightgcn") if split["kind"] == "given" else None,
         paper_rows.preset(dataset, model),
-        paper_rows.preset("yelp2018", model),
-        paper_rows.preset(paper_rows.REFERENCE, model),
-    )
-    raw = next(preset for preset in choices if preset is not None)
+    ]
+    if dataset != "ml-latest-small":
+        choices += [paper_rows.preset(other, model) for other in ("yelp2018", paper_rows.REFERENCE)]
+    name, _, passes = model.partition("-")
+    options = {"name": name, **({"passes": "one"} if passes else {})}
+    raw = next((preset for preset in choices if preset is not None), {"model": options})
     score = {**raw.get("score", {}), "time": time}
     return {**raw, "dataset": dataset, "split": split, "score": score}
 
 
-def public_table(found: Mapping[str, Summary], p_values: Mapping[str, float]) -> Table:
-    """Return a line for each model, with the figures of the three ways."""
+def order_table(found: Mapping[str, Summary], p_values: Mapping[str, float]) -> Table:
+    """Return a line for each model, with the figures of all ways."""
+    public = any(name.endswith("-random") for name in found)
     lines = []
     for model in MODELS:
-        ways = {way: found.get(f"{model}-{way}") for way in WAYS}
-        if not any(ways.values()):
+        ways = [found.get(f"{model}-{way}") for way in PUBLIC]
+        if not any(ways):
             continue
-        order, no_order, random = ways.values()
         p = p_values.get(f"{model}-order")
         lines.append(
             [
                 model,
-                _both(order),
-                _both(no_order),
+                *(_both(way) for way in ways[:2]),
                 NOTHING if p is None else p_text(p),
-                *(_validation(way) for way in (order, no_order, random)),
+                *(_validation(way) for way in (ways if public else ways[:2])),
             ]
         )
     columns = [
         "", "with order, Recall@20 / NDCG@20", "without", "p (NDCG@20)",
-        "validation NDCG@20: last fifth, with order", "without", "random tenth",
+        "validation NDCG@20: with order", "without",
     ]  # fmt: skip
-    return Table(columns, lines)
+    return Table([*columns, "random tenth"] if public else columns, lines)
 
 
 def agreement(found: Mapping[str, Summary]) -> str:
