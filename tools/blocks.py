@@ -80,6 +80,11 @@ def table2(dataset: str) -> str:
     return "\n".join([_quality(rows, dataset).markdown(), group_table(found).markdown(), text])
 
 
+def wide() -> str:
+    """Return the models with more channels, on Beauty."""
+    return _quality(paper_rows.wide_rows(REFERENCE), REFERENCE).markdown()
+
+
 def order(dataset: str) -> str:
     """Return all models on a split in which the test comes later, with and without the order."""
     rows = order_rows.order_rows(dataset)
@@ -261,6 +266,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "table2": short_table,
     **{f"table2-{dataset}": partial(table2, dataset) for dataset in DATASETS},
     **{f"order-{dataset}": partial(order, dataset) for dataset in order_rows.DATASETS},
+    "table2-wide": wide,
     "table3": table3,
     "table3-short": short_table3,
     "presets": presets,

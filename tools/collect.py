@@ -78,7 +78,8 @@ def update_tests(dataset: str, runs: Mapping[str, Sequence[Run]], results: Path)
     """Add the tests between the rows of all tables to those that were stored before."""
     found = read_tests(dataset, results)
     ordered = order_rows.order_rows(dataset) if dataset in order_rows.DATASETS else []
-    for rows in (paper_rows.table2_rows(dataset), paper_rows.table3_rows(dataset), ordered):
+    tables = (paper_rows.table2_rows, paper_rows.wide_rows, paper_rows.table3_rows)
+    for rows in (*(table(dataset) for table in tables), ordered):
         folders = {row.name: row.folder for row in rows}
         against = {row.name: row.against for row in rows}
         own = {

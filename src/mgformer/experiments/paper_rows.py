@@ -28,6 +28,8 @@ PUBLISHED = (
 )  # fmt: skip
 OURS = ("directau-guide", "guided-spectral", "guided")
 """Our own rows: DirectAU with a guide in its score, and two guides of the guided transformer."""
+WIDE = ("directau-wide", "directau-guide-wide", "guided-spectral-wide", "guided-wide")
+"""Presets with more channels than the paper allows, where a dataset has them."""
 STATED = read_config(Path(__file__).with_name("published.toml"))
 """Figures of papers and benchmarks, kept there and nowhere else."""
 AS_IT_IS = "as it is"
@@ -74,6 +76,16 @@ def table2_rows(dataset: str, only: Collection[str] = ()) -> list[Row]:
     names = in_order(only, (*SIMPLE, *PUBLISHED, *OURS), "model")
     configs = {name: build_config(with_paper_split(dataset, name), name) for name in names}
     return [Row(name, name, configs[name], stated.get(name), "guided") for name in names]
+
+
+def wide_rows(dataset: str) -> list[Row]:
+    """Return the presets with more channels than those of table 2."""
+    found = {name: preset(dataset, name) for name in WIDE}
+    return [
+        Row(name, name, build_config(raw, name), against=WIDE[-1])
+        for name, raw in found.items()
+        if raw is not None
+    ]
 
 
 def table3_rows(dataset: str, only: Collection[str] = ()) -> list[Row]:
