@@ -38,6 +38,16 @@ _NAMES: dict[Role, str] = {
     "weight": "weight count playcount plays",
 }
 _KNOWN_NAMES = {role: names.split() for role, names in _NAMES.items()}
+DECIMAL = r"^[+-]?\d+\.\d*$"
+"""A number with a decimal point, which is no id."""
+FLOAT_BITS: dict[pl.DataType | type[pl.DataType], int] = {
+    pl.Float16: 11,
+    pl.Float32: 24,
+    pl.Float64: 53,
+}
+"""Up to two to this power, floats of a type can tell all whole numbers apart."""
+POLARS_ERRORS = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
+"""What polars raises over data. A panic is no Exception, so it is named."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -103,7 +113,7 @@ def check_columns(
     if options.order == "file":
         columns["place"] = pl.int_range(frame.height, eager=True)
     if "weight" in frame.columns:
-        columns["weight"] = _numbers(frame["weight"], place).cast(pl.Float32)
+        columns["weight"] = _weights(frame["weight"], place)
     checked = pl.DataFrame(columns)
     if "rating" in frame.columns:
         ratings, least = _numbers(frame["rating"], place), options.min_rating
@@ -116,7 +126,7 @@ def check_columns(
     return checked
 
 
-def with_integer_ids(frame: pl.DataFrame, path: Path) -> pl.DataFrame:
+def with_integer_ids(frame: pl.DataFrame, path: Path, place: Place) -> pl.DataFrame:
     """Convert each column of text ids to integers if all of its values are integers."""
     for role in ("user", "item"):
         # Usually the first rows show that ids are text; then the others need no check.
@@ -125,9 +135,15 @@ def with_integer_ids(frame: pl.DataFrame, path: Path) -> pl.DataFrame:
         numbers = _integers(frame[role])
         if not numbers.null_count():
             frame = frame.with_columns(numbers)
-        else:
-            message = "%s: %s ids are read as text: only %d of %d rows have whole numbers"
-            log.info(message, path, role, numbers.count(), len(numbers))
+            continue
+        others = frame[role].filter(numbers.is_null())
+        if others.str.contains(DECIMAL).all():
+            # As text, 1 and 1.0 would be two ids.
+            expected = "whole numbers or text; write ids without decimals"
+            wrong = numbers.is_null()
+            raise _problem(place, wrong, f"got {shown(others[0])} as {role} id", expected)
+        message = "%s: %s ids are read as text: only %d of %d rows have whole numbers"
+        log.info(message, path, role, numbers.count(), len(numbers))
     return frame
 
 
@@ -144,18 +160,42 @@ def _integers(column: pl.Series) -> pl.Series:
     )
 
 
-def refuse_mixed_types(values: Sequence[Any], role: str, place: Place) -> None:
-    """Check that Python values are all text or all numbers; None stands for a missing value."""
+def check_values(values: Sequence[Any], role: str, place: Place) -> pl.Series:
+    """Return Python values as a column, all text or all numbers; None is a missing value."""
     first = next((value for value in values if value is not None), None)
     for row, value in enumerate(values):
-        alike = isinstance(value, str) == isinstance(first, str)
-        plain = isinstance(value, str | int | float) and not isinstance(value, bool)
-        if value is not None and not (alike and (plain or role == "time")):
+        if value is None:
+            continue
+        kind = _kind(value)
+        plain = kind in ("text", "number") or role == "time"
+        if not plain or kind != _kind(first):
             raise DataError(
-                f"{place(row)}: got {value!r} of type {type(value).__name__} in the {role} column, "
-                f"expected {type(first).__name__ if plain else 'text or a number'} as in the rows "
-                "before; make the column all text or all numbers"
+                f"{place(row)}: got {shown(value)} of type {type(value).__name__} in the {role} "
+                f"column, expected {type(first).__name__ if plain else 'text or a number'} as in "
+                "the rows before; make the column all text or all numbers"
             )
+        if isinstance(value, int) and not -(2**63) <= value < 2**63:
+            raise DataError(
+                f"{place(row)}: got {shown(value)} in the {role} column, expected whole numbers of "
+                "64 bits, or text; write larger numbers as text"
+            )
+        if isinstance(value, str) and not (value.isascii() or _is_unicode(value)):
+            raise DataError(
+                f"{place(row)}: got {shown(value)} in the {role} column, half of a pair of "
+                "surrogates, expected text that can be written as UTF-8; correct the row"
+            )
+    return series_of(role, values, place)
+
+
+def series_of(role: str, values: Any, place: Place) -> pl.Series:
+    """Return values as a column; polars finds one type for all of them."""
+    try:
+        return pl.Series(role, values, strict=False)
+    except (*POLARS_ERRORS, TypeError, ValueError, OverflowError) as error:
+        raise DataError(
+            f"{place(0)}: got a {role} column that cannot be read ({first_line(error)}), expected "
+            "all text or all numbers; convert the column"
+        ) from None
 
 
 def _ids(column: pl.Series, place: Place) -> pl.Series:
@@ -176,11 +216,26 @@ def _ids(column: pl.Series, place: Place) -> pl.Series:
             value = column.filter(wrong)[0]
             expected = "whole numbers of 64 bits, or text"
             raise _problem(place, wrong, f"got {value!r} as {role} id", expected)
+        if dtype.is_float():
+            _refuse_rounded(column, place)
         return whole
     raise DataError(
         f"{place(0)}: got {role} ids of type {dtype}, expected text or whole numbers; "
         f"convert the column, or name another with --set data.{role}=NAME"
     )
+
+
+def _refuse_rounded(column: pl.Series, place: Place) -> None:
+    """Refuse ids that may have been others before they became floats."""
+    bits = FLOAT_BITS[column.dtype]
+    rounded = column.abs() >= 2**bits
+    if rounded.any():
+        got = f"got {column.filter(rounded)[0]!r} among {column.name} ids that are {column.dtype}"
+        expected = (
+            f"ids below 2^{bits}, because larger ones are rounded, and two users or items become "
+            "one; write the ids without decimals, or as text"
+        )
+        raise _problem(place, rounded, got, expected)
 
 
 def _times(column: pl.Series, place: Place) -> pl.Series:
@@ -208,8 +263,20 @@ def _iso_times(column: pl.Series, place: Place) -> pl.Series:
     if times.null_count():
         value = column.filter(times.is_null())[0]
         expected = "a number or a date such as 2024-01-31 or 2024-01-31T12:00:00"
-        raise _problem(place, times.is_null(), f"got {value!r} as a time", expected, column.name)
+        raise _problem(
+            place, times.is_null(), f"got {shown(value)} as a time", expected, column.name
+        )
     return times
+
+
+def _weights(column: pl.Series, place: Place) -> pl.Series:
+    numbers = _numbers(column, place)
+    weights = numbers.cast(pl.Float32)
+    if weights.is_infinite().any():
+        value = numbers.filter(weights.is_infinite())[0]
+        expected = "at most 3.4e38, the largest number of 32 bits"
+        raise _problem(place, weights.is_infinite(), f"got {value!r} as a weight", expected)
+    return weights
 
 
 def _numbers(column: pl.Series, place: Place) -> pl.Series:
@@ -223,7 +290,8 @@ def _numbers(column: pl.Series, place: Place) -> pl.Series:
     wrong = numbers.is_null() | ~numbers.is_finite().fill_null(False)
     if wrong.any():
         value = column.filter(wrong)[0]
-        raise _problem(place, wrong, f"got {value!r} as a {column.name}", "a number", column.name)
+        got = f"got {shown(value)} as a {column.name}"
+        raise _problem(place, wrong, got, "a number", column.name)
     return numbers
 
 
@@ -245,6 +313,35 @@ def _problem(
     row = wrong.fill_null(True).arg_true()[0]
     ignore = f", or ignore the column with --set data.{optional}=''" if optional else ""
     return DataError(f"{place(row)}: {got}, expected {expected}; correct the row{ignore}")
+
+
+def shown(value: object, most: int = 60) -> str:
+    """Return a value as an error shows it: short, and on one line."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # more than 4,300 digits, or deep nesting
+        return f"a {type(value).__name__} that is too long to show"
+    return text if len(text) <= most else f"{text[:most]}…"
+
+
+def first_line(error: BaseException) -> str:
+    """Return what an error says, in short."""
+    return (str(error).splitlines() or [type(error).__name__])[0][:100]
+
+
+def _kind(value: object) -> str:
+    if isinstance(value, str):
+        return "text"
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return "number" if is_number else type(value).__name__
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _plain(name: str) -> str:

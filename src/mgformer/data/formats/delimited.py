@@ -1,4 +1,4 @@
-"""Read delimited text: CSV, TSV, any separator, and RecBole's .inter; gzipped or not.
+"""Read delimited text: CSV, TSV, any separator, and RecBole's .inter; packed or not.
 
 Polars reads the file first, because it is fast. If polars fails or may have misread a row, Python's
 csv module reads the file again. It is slower but knows line numbers, so an error names the first
@@ -15,6 +15,7 @@ import polars as pl
 
 from mgformer.data.formats import columns as column_rules
 from mgformer.data.formats import text
+from mgformer.data.formats.packed import read_bytes
 from mgformer.data.options import DataConfig
 from mgformer.errors import DataError
 
@@ -43,20 +44,24 @@ def read_delimited(path: Path, options: DataConfig, typed_header: bool = False) 
     try:
         frame = _read_with_polars(layout)
         if frame is not None:
-            return column_rules.with_integer_ids(
-                column_rules.check_columns(frame, options, str(path), lambda _: ""), path
-            )
-    except (pl.exceptions.PolarsError, DataError) as error:
+            return _checked(frame, options, path, lambda _: "")
+    except (*column_rules.POLARS_ERRORS, DataError) as error:
         log.debug("%s: %s", path, error)
     frame, lines = _read_with_csv(layout)
-    checked = column_rules.check_columns(
-        frame, options, str(path), lambda row: f"{path}:{lines[row]}"
-    )
-    return column_rules.with_integer_ids(checked, path)
+    return _checked(frame, options, path, lambda row: f"{path}:{lines[row]}")
+
+
+def _checked(
+    frame: pl.DataFrame, options: DataConfig, path: Path, place: column_rules.Place
+) -> pl.DataFrame:
+    checked = column_rules.check_columns(frame, options, str(path), place)
+    return column_rules.with_integer_ids(checked, path, place)
 
 
 def _find_layout(path: Path, options: DataConfig, typed_header: bool) -> Layout:
-    head = text.read_head(path)
+    # The file is read once: it may change while it is read.
+    content = read_bytes(path)
+    head = text.decode(text.head_of(content), path)
     if not head.strip():
         raise DataError(f"{path}: got an empty file, expected lines of user and item")
     guess = text.guess_separator(head, path)
@@ -89,7 +94,7 @@ def _find_layout(path: Path, options: DataConfig, typed_header: bool) -> Layout:
         columns = column_rules.find_columns(names, options.model_copy(update=defaults), f"{path}:1")
         log.info("%s: no header; columns by position: %s", path, columns)
     _refuse_decimal_ids(rows, columns, path)
-    content, sep = text.one_character(text.read_bytes(path), sep)
+    content, sep = text.one_character(content, sep)
     return Layout(path, content, sep, quoted, first if has_header else None, len(first), columns)
 
 
