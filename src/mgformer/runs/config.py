@@ -127,9 +127,11 @@ def build_config(
     except ValidationError as error:
         raise _one_line(error, schema, source, ("model",), f" of {name}") from None
     try:
-        return RunConfig(model_name=name, model=model, **sections)
+        run = RunConfig(model_name=name, model=model, **sections)
     except ValidationError as error:
         raise _one_line(error, RunConfig, source) from None
+    _check_text(run, source)
+    return run
 
 
 def build_data_config(raw: Mapping[str, Any], source: str = "config") -> DataConfig:
@@ -178,7 +180,7 @@ def read_config(path: Path) -> dict[str, Any]:
     """Read a TOML file into a nested mapping."""
     try:
         raw = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise ConfigError(f"{path}: no such config file; check the path") from None
     except IsADirectoryError:
         raise ConfigError(f"{path}: got a folder, expected a config file; name a file") from None
@@ -261,6 +263,18 @@ def _check_depth(raw: Mapping[str, Any], source: str) -> None:
             f"{source}: got values nested more than {DEEPEST} deep, expected sections of options; "
             "write section.option = value"
         )
+
+
+def _check_text(run: RunConfig, source: str) -> None:
+    """Refuse text that cannot be written to a file, such as a file name that is not UTF-8."""
+    for name, value in flat_options(run.to_mapping()).items():
+        try:
+            _literal(value).encode()
+        except UnicodeEncodeError:
+            raise ConfigError(
+                f"{source}: {name}: got {_shown(value)}, expected UTF-8; rename the file, or write "
+                "the option with other characters"
+            ) from None
 
 
 def _literal(value: Any) -> str:
