@@ -349,4 +349,5 @@ def _plain(name: str) -> str:
 
 
 def _listed(names: Sequence[str], most: int = 12) -> str:
-    return ", ".join(names[:most]) + (", …" if len(names) > most else "")
+    short = [" ".join(name.split())[:40] for name in names[:most]]
+    return ", ".join(short) + (", …" if len(names) > most else "")

@@ -22,6 +22,7 @@ from mgformer.errors import DataError
 log = logging.getLogger("mgformer")
 
 _HEAD_ROWS = 1000
+_NO_SEPARATORS = ("\n", "\r", '"')
 
 
 class Layout(NamedTuple):
@@ -67,6 +68,11 @@ def _find_layout(path: Path, options: DataConfig, typed_header: bool) -> Layout:
     guess = text.guess_separator(head, path)
     asked = "\t" if options.sep == "\\t" else options.sep
     sep = asked or ("\t" if typed_header else guess) or ","
+    if sep in _NO_SEPARATORS:
+        raise DataError(
+            f"{path}: got data.sep={sep!r}, which ends a line or quotes a field, expected another "
+            "separator"
+        )
     quoted = not typed_header and len(sep) == 1
     rows = text.first_rows(head, sep, path, _HEAD_ROWS + 1, quoted)
     if not rows:
@@ -76,9 +82,9 @@ def _find_layout(path: Path, options: DataConfig, typed_header: bool) -> Layout:
         )
     first = rows[0][1]
     if len(first) < 2:
-        hint = f"use --set data.sep={_shown(guess)}" if guess else "name it with --set data.sep"
+        hint = f"use --set data.sep={guess!r}" if guess else "name it with --set data.sep"
         raise DataError(
-            f"{path}:1: got a single column {first[0][:60]!r} with the separator {_shown(sep)}, "
+            f"{path}:1: got a single column {first[0][:60]!r} with the separator {sep!r}, "
             f"expected at least user and item; {hint}"
         )
     has_header = typed_header or _has_header(rows, options, path)
@@ -134,6 +140,8 @@ def _refuse_decimal_ids(
 
 def _read_with_polars(layout: Layout) -> pl.DataFrame | None:
     """Return the columns as text, or None if polars may have misread a row."""
+    if layout.content.count(b"\r") != layout.content.count(b"\r\n"):
+        return None  # polars takes a lone carriage return for a part of an id
     names = {role: f"column_{at + 1}" for role, at in layout.columns.items()}
     frame = _polars_columns(layout, list(dict.fromkeys(names.values())))
     frame = frame.select(**{role: pl.col(name) for role, name in names.items()})
@@ -199,7 +207,3 @@ def _read_with_csv(layout: Layout) -> "tuple[pl.DataFrame, array[int]]":
             # Interning keeps an id that occurs a million times only once.
             values[role].append(sys.intern(row[at]))
     return pl.DataFrame(values, schema=dict.fromkeys(values, pl.String)), lines
-
-
-def _shown(sep: str | None) -> str:
-    return "'\\t'" if sep == "\t" else f"'{sep}'"

@@ -4,6 +4,7 @@ The first bytes of a file tell whether it is packed, whatever its name is. An er
 such as a missing permission, stays an OSError. Damaged content is a DataError.
 """
 
+import errno
 import gzip
 import sys
 import zipfile
@@ -41,8 +42,9 @@ def read_bytes(path: Path, count: int = -1) -> bytes:
             raise
         # Damage shows in many ways: BadGzipFile is an OSError, and zipfile raises whatever its
         # parts do, such as RuntimeError for a password and NotImplementedError for a method.
+        # A place outside the file is EINVAL.
         except Exception as error:
-            if isinstance(error, OSError) and error.errno is not None:
+            if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
                 raise
             reason = str(error) or type(error).__name__
             raise DataError(
