@@ -305,3 +305,32 @@ def test_a_file_that_shrinks_while_it_is_read(
 def test_arrays_that_are_none(source: tuple[object, object]) -> None:
     with pytest.raises(DataError):
         read_dataset(source)
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "message"),
+    [
+        ("user,item\n0,\r0\n", {}, ":2: got a row that cannot be split"),
+        ('user,item\n0,"a\rb"\n1,\r\n', {}, ":3: got an empty item id"),
+        ("user,item\n0,1\n", {"sep": "\n"}, r"got data.sep='\n'"),
+        ("user,item\n0,1\n", {"sep": '"'}, "which ends a line or quotes a field"),
+        (f"{'a' * 5000},item\n0,1\n", {}, "a" * 40 + ", item, expected one of user ids"),
+    ],
+)  # fmt: skip
+def test_text_that_a_fuzzer_found(
+    tmp_path: Path, content: str, options: dict[str, object], message: str
+) -> None:
+    assert message in refusal(write(tmp_path / "a.csv", content), **options)
+
+
+def test_quoted_carriage_returns_belong_to_ids(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", 'user,item\na,"x\ry"\nb,y\n')
+    assert read_file(path, DataConfig()).rows() == [("a", "x\ry"), ("b", "y")]
+
+
+def test_an_archive_that_points_outside_of_itself(tmp_path: Path) -> None:
+    """A fuzzer found it: the place of the file in the archive is negative."""
+    content = bytearray(zipped(("a.csv", TABLE)))
+    end = content.rindex(b"PK\x05\x06")
+    content[end + 16 : end + 20] = (2**31).to_bytes(4, "little")
+    assert "cannot be unpacked" in refusal(write(tmp_path / "a.csv", bytes(content)))

@@ -16,6 +16,7 @@ import polars as pl
 from mgformer.data.formats import columns as column_rules
 from mgformer.data.formats import text
 from mgformer.data.formats.packed import read_bytes
+from mgformer.data.formats.values import POLARS_ERRORS, Place
 from mgformer.data.options import DataConfig
 from mgformer.errors import DataError
 
@@ -46,15 +47,13 @@ def read_delimited(path: Path, options: DataConfig, typed_header: bool = False) 
         frame = _read_with_polars(layout)
         if frame is not None:
             return _checked(frame, options, path, lambda _: "")
-    except (*column_rules.POLARS_ERRORS, DataError) as error:
+    except (*POLARS_ERRORS, DataError) as error:
         log.debug("%s: %s", path, error)
     frame, lines = _read_with_csv(layout)
     return _checked(frame, options, path, lambda row: f"{path}:{lines[row]}")
 
 
-def _checked(
-    frame: pl.DataFrame, options: DataConfig, path: Path, place: column_rules.Place
-) -> pl.DataFrame:
+def _checked(frame: pl.DataFrame, options: DataConfig, path: Path, place: Place) -> pl.DataFrame:
     checked = column_rules.check_columns(frame, options, str(path), place)
     return column_rules.with_integer_ids(checked, path, place)
 

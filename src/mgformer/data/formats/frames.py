@@ -4,13 +4,8 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from mgformer.data.formats.columns import (
-    POLARS_ERRORS,
-    check_columns,
-    check_values,
-    find_columns,
-    first_line,
-)
+from mgformer.data.formats.columns import check_columns, find_columns
+from mgformer.data.formats.values import POLARS_ERRORS, check_values, first_line
 from mgformer.data.options import DataConfig
 from mgformer.errors import DataError
 

@@ -7,9 +7,10 @@ from typing import Any
 
 import polars as pl
 
-from mgformer.data.formats.columns import Role, check_columns, check_values, find_columns
+from mgformer.data.formats.columns import Role, check_columns, find_columns
 from mgformer.data.formats.packed import read_bytes
 from mgformer.data.formats.text import decode
+from mgformer.data.formats.values import check_values
 from mgformer.data.options import DataConfig
 from mgformer.errors import DataError
 

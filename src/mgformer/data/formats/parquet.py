@@ -7,8 +7,9 @@ from pathlib import Path
 
 import polars as pl
 
-from mgformer.data.formats.columns import POLARS_ERRORS, check_columns, find_columns, first_line
+from mgformer.data.formats.columns import check_columns, find_columns
 from mgformer.data.formats.packed import is_packed, read_bytes
+from mgformer.data.formats.values import POLARS_ERRORS, first_line
 from mgformer.data.options import DataConfig
 from mgformer.errors import DataError
 
