@@ -100,21 +100,21 @@ def delimited(draw: st.DrawFn) -> tuple[str, str]:
     return sep, stream.getvalue()
 
 
-def assert_same_pairs(found: pl.DataFrame | None, expected: Pairs | None) -> None:
+def assert_same_pairs(found: pl.DataFrame | None, text: str, sep: str) -> None:
+    expected = csv_pairs(text, sep)
     if found is not None:
         assert expected is not None, found.rows()
         assert found.select("user", "item").rows() == expected
     elif expected is not None:
-        # Python's csv has nothing against these two.
-        columns = zip(*expected, strict=True)
-        assert any(re.search(r"[\ud800-\udfff]|\d\.", "\n".join(map(str, c))) for c in columns)
+        # Python's csv has nothing against halves of characters and decimal ids.
+        assert re.search(r"[\ud800-\udfff]|\d\.|\.\d", text), text
 
 
 def test_delimited_text_is_read_as_csv_reads_it(fuzz: Fuzz, tmp_path: Path) -> None:
     def check(case: tuple[str, str]) -> None:
         sep, text = case
         found = read(tmp_path / "a.csv", text.encode("utf-8", "surrogatepass"), sep=sep)
-        assert_same_pairs(found, csv_pairs(text, sep))
+        assert_same_pairs(found, text, sep)
 
     fuzz.run(delimited(), check)
 
@@ -123,7 +123,7 @@ def test_text_that_is_hardly_a_table(fuzz: Fuzz, tmp_path: Path) -> None:
     def check(text: str) -> None:
         content = f"user,item\n{text}"
         found = read(tmp_path / "a.csv", content.encode("utf-8", "surrogatepass"), sep=",")
-        assert_same_pairs(found, csv_pairs(content, ","))
+        assert_same_pairs(found, content, ",")
 
     fuzz.run(st.text(st.sampled_from(',"\n\r a1.-0'), max_size=40), check)
 

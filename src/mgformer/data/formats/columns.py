@@ -39,6 +39,7 @@ _NAMES: dict[Role, str] = {
 _KNOWN_NAMES = {role: names.split() for role, names in _NAMES.items()}
 DECIMAL = r"^[+-]?\d+\.\d*$"
 """A number with a decimal point, which is no id."""
+WITHOUT_DECIMALS = "write all ids without decimals, or as text"
 FLOAT_BITS: dict[pl.DataType | type[pl.DataType], int] = {
     pl.Float16: 11,
     pl.Float32: 24,
@@ -136,9 +137,10 @@ def with_integer_ids(frame: pl.DataFrame, path: Path, place: Place) -> pl.DataFr
         others = frame[role].filter(numbers.is_null())
         if others.str.contains(DECIMAL).all():
             # As text, 1 and 1.0 would be two ids.
-            expected = "whole numbers or text; write ids without decimals"
-            wrong = numbers.is_null()
-            raise _problem(place, wrong, f"got {shown(others[0])} as {role} id", expected)
+            got = f"got {shown(others[0])} as {role} id"
+            raise _problem(
+                place, numbers.is_null(), got, "text or whole numbers", remedy=WITHOUT_DECIMALS
+            )
         message = "%s: %s ids are read as text: only %d of %d rows have whole numbers"
         log.info(message, path, role, numbers.count(), len(numbers))
     return frame
@@ -190,11 +192,8 @@ def _refuse_rounded(column: pl.Series, place: Place) -> None:
     rounded = column.abs() >= 2**bits
     if rounded.any():
         got = f"got {column.filter(rounded)[0]!r} among {column.name} ids that are {column.dtype}"
-        expected = (
-            f"ids below 2^{bits}, because larger ones are rounded, and two users or items become "
-            "one; write the ids without decimals, or as text"
-        )
-        raise _problem(place, rounded, got, expected)
+        expected = f"ids below 2^{bits}, because floats round larger ones and two ids become one"
+        raise _problem(place, rounded, got, expected, remedy=WITHOUT_DECIMALS)
 
 
 def _times(column: pl.Series, place: Place) -> pl.Series:
@@ -266,12 +265,17 @@ def _refuse_nulls(column: pl.Series, place: Place) -> None:
 
 
 def _problem(
-    place: Place, wrong: pl.Series, got: str, expected: str, optional: str | None = None
+    place: Place,
+    wrong: pl.Series,
+    got: str,
+    expected: str,
+    optional: str | None = None,
+    remedy: str = "correct the row",
 ) -> DataError:
     """Describe the first wrong row; an `optional` column can also be ignored."""
     row = wrong.fill_null(True).arg_true()[0]
     ignore = f", or ignore the column with --set data.{optional}=''" if optional else ""
-    return DataError(f"{place(row)}: {got}, expected {expected}; correct the row{ignore}")
+    return DataError(f"{place(row)}: {got}, expected {expected}; {remedy}{ignore}")
 
 
 def _plain(name: str) -> str:
