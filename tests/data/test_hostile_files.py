@@ -312,6 +312,7 @@ def test_arrays_that_are_none(source: tuple[object, object]) -> None:
     [
         ("user,item\n0,\r0\n", {}, ":2: got a row that cannot be split"),
         ('user,item\n0,"a\rb"\n1,\r\n', {}, ":3: got an empty item id"),
+        ('user,item,note\na,x,n\n,,"m"\n', {}, ":3: got an empty user id"),
         ("user,item\n0,1\n", {"sep": "\n"}, r"got data.sep='\n'"),
         ("user,item\n0,1\n", {"sep": '"'}, "which ends a line or quotes a field"),
         (f"{'a' * 5000},item\n0,1\n", {}, "a" * 40 + ", item, expected one of user ids"),

@@ -145,6 +145,8 @@ def _read_with_polars(layout: Layout) -> pl.DataFrame | None:
     frame = _polars_columns(layout, list(dict.fromkeys(names.values())))
     frame = frame.select(**{role: pl.col(name) for role, name in names.items()})
     has_blanks = frame["user"].null_count() > 0
+    if has_blanks and layout.quoted and b'"' in layout.content:
+        return None  # a row without ids looks like a blank line
     if has_blanks:
         frame = frame.filter(~pl.all_horizontal(pl.all().is_null()))
     # Polars fills up short rows with nulls. The checks find those nulls if the last column is used.
