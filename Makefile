@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
 
-.PHONY: setup demo test lint format check results bench clean
+.PHONY: setup demo test lint format check results bench fuzz clean
 
 setup: $(INSTALLED)  ## make .venv and install everything
 
@@ -49,6 +49,11 @@ bench: setup  ## ratios against peers and limits, one after another
 	$(BIN)/python -m benchmarks.recency
 	$(BIN)/python -m benchmarks.serving --reload
 	$(BIN)/python -m benchmarks.batch
+
+FUZZ_SECONDS ?= 3600
+fuzz: setup  ## feed generated inputs to readers, for FUZZ_SECONDS in all; writes results/reliability
+	MGFORMER_FUZZ_SECONDS=$$(($(FUZZ_SECONDS) / $$($(BIN)/pytest -q --collect-only tests/fuzz | grep -c ::))) \
+		$(BIN)/pytest -q tests/fuzz
 
 clean:
 	rm -rf $(VENV) runs build dist

@@ -129,6 +129,21 @@ def test_time_cuts_at_one_moment_for_all() -> None:
     assert split.train.times.max() < split.valid.times.min()
 
 
+def test_pairs_of_the_cut_moment_are_held_out() -> None:
+    """Times 0 to 9, two pairs each; the cuts at 0.7 and 0.85 of 20 pairs fall on moments 7 and 8.
+
+    The cut of test falls between the two pairs of moment 8: both belong to test, because the model
+    must not know anything of the moment at which it is tested.
+    """
+    times = np.repeat(np.arange(10), 2)
+    dataset = read_dataset((np.arange(20) % 4, np.arange(20), times), name="moments")
+    options = SplitConfig(kind="time", valid=0.15, test=0.15)
+    split = split_dataset(dataset, options, np.random.default_rng(0))
+    assert sorted(split.train.times.tolist()) == sorted([*range(7)] * 2)
+    assert split.valid.times.tolist() == [7, 7]
+    assert sorted(split.test.times.tolist()) == [8, 8, 9, 9]
+
+
 def test_users_are_held_out_whole() -> None:
     dataset = random_dataset(4)
     split = split_dataset(dataset, SplitConfig(kind="users"), np.random.default_rng(0))

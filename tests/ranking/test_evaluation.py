@@ -6,7 +6,13 @@ from pydantic import ValidationError
 
 from mgformer.data.dataset import read_dataset
 from mgformer.data.interactions import Interactions
-from mgformer.ranking.evaluation import EvaluationConfig, evaluate, popularity_groups
+from mgformer.data.splits import Split
+from mgformer.ranking.evaluation import (
+    EvaluationConfig,
+    evaluate,
+    evaluate_part,
+    popularity_groups,
+)
 from mgformer.ranking.scorers import DotScorer
 from mgformer.ranking.significance import paired_test
 from tests.ranking import oracles_ranking as oracles
@@ -55,6 +61,24 @@ def test_groups_add_up_to_the_mean() -> None:
         parts = [result.groups[g][name] for g in ("unpopular", "normal", "popular")]
         assert sum(parts) == pytest.approx(result.means[name])
         assert all(part > 0 for part in parts)
+
+
+def test_each_part_masks_what_came_before_it() -> None:
+    """One user: item 0 is in train, 1 in validation, 2 in test, and the scores fall from 0 on.
+
+    Validation masks item 0 only, so item 1 comes first. Test masks items 0 and 1, so item 2 does.
+    """
+    pairs = read_dataset(([0, 0, 0, 1], [0, 1, 2, 3])).interactions
+    train, valid, test = (
+        pairs.subset((pairs.rows == 0) & (pairs.indices == item)) for item in range(3)
+    )
+    items = torch.tensor([[4.0], [3.0], [2.0], [1.0]])
+    scorer = DotScorer(torch.ones(2, 1), items)
+    split = Split("given", train, valid, test)
+    for part in ("valid", "test"):
+        found = evaluate_part(scorer, split, part, EvaluationConfig(ks=(1,)))
+        assert found is not None
+        assert found.means["recall@1"] == 1.0, part
 
 
 def test_groups_hold_their_shares_of_the_items() -> None:

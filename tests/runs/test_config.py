@@ -70,6 +70,19 @@ def test_settings_reach_every_section() -> None:
         (["a.b.c=1"], "expected section.option=value"),
         (["seed=1", "seed.x=1"], "seed is not a section"),
         (["model=ease"], "model must be a section"),
+        (["data.min_rating=1e400"], "data.min_rating: Input should be a finite number, got inf"),
+        (["data.min_rating='1e400'"], "data.min_rating: Input should be a finite number"),
+        (["data.min_rating=nan"], "data.min_rating: Input should be a finite number"),
+        (["train.lr=inf"], "train.lr: Input should be a finite number"),
+        (["score.delta=inf"], "score.delta: Input should be a finite number"),
+        (["model.name=ease", "model.l2=inf"], "model.l2: Input should be a finite number"),
+        (["seed=9223372036854775808"], "seed: Input should be less than 9223372036854775808"),
+        (["seed=1" + "0" * 5000], "seed: "),
+        (["seed=" + "[" * 5000 + "]" * 5000], "seed: Input should be a valid integer"),
+        (["seed=" + "[" * 50 + "]" * 50], "got values nested more than 8 deep"),
+        (["data=" + "{a=" * 50 + "1" + "}" * 50], "got values nested more than 8 deep"),
+        (["dataset=\udc80"], "dataset: "),
+        (["data.item_names=\udc80"], "data.item_names: "),
     ],
 )
 def test_bad_options_are_one_line(settings: list[str], message: str) -> None:
@@ -77,6 +90,7 @@ def test_bad_options_are_one_line(settings: list[str], message: str) -> None:
         build_config(with_settings({}, settings))
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 500
 
 
 def test_bad_files(tmp_path: Path) -> None:
@@ -85,6 +99,39 @@ def test_bad_files(tmp_path: Path) -> None:
     (tmp_path / "bad.toml").write_text("seed = = 1")
     with pytest.raises(ConfigError, match=r"bad.toml: cannot be read as TOML"):
         read_config(tmp_path / "bad.toml")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a = " + "[" * 100_000 + "]" * 100_000,
+        "a = " + "{a = " * 100_000,
+        ".".join("a" * 2_000) + " = 1",
+        f"[{'.'.join('a' * 20_000)}]",
+        "seed = 1" + "0" * 5000,
+        "seed = 1\nseed = 2",
+        "dataset = '\udcff'",
+    ],
+)
+def test_hostile_files(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "a.toml"
+    path.write_bytes(text.encode("utf-8", "surrogateescape"))
+    with pytest.raises(ConfigError, match=r"a\.toml: ") as caught:
+        read_config(path)
+    assert len(str(caught.value)) < 500
+
+
+def test_paths_that_are_no_files(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="got a folder"):
+        read_config(tmp_path)
+    (tmp_path / "a.toml").touch()
+    with pytest.raises(ConfigError, match="no such config file"):
+        read_config(tmp_path / "a.toml" / "b.toml")
+
+
+def test_nested_values_are_written_as_toml() -> None:
+    raw = {"model": {"table": {"a b": [1, {"c": 0.5}], "": "x"}, "list": [[1], []]}}
+    assert tomllib.loads(to_toml(raw)) == raw
 
 
 PRESETS = sorted((Path(__file__).parents[2] / "configs").glob("*/*.toml"))

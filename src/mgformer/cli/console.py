@@ -1,11 +1,15 @@
-"""What the terminal shows: progress, tables, JSON, errors.
+r"""What the terminal shows: progress, tables, JSON, errors.
 
 Results go to stdout. Progress, log lines and errors go to stderr, so that `--json` prints one value
 on stdout and nothing else.
+
+Ids and names come from data that others may have written. They are printed as they are, except for
+control characters, which a terminal would obey: those are shown as escapes such as \x1b.
 """
 
 import json
 import logging
+import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,8 +27,27 @@ INTERRUPTED = 130
 """The exit code of an interrupted program, by the shell's convention."""
 SHORTEST_SHOWN = 2.0
 """Seconds that a phase must take to get a line when it ends."""
-out = Console(highlight=False, markup=False, soft_wrap=True)
-err = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+# Controls but tab and line feed, other line ends, marks that reverse text, halves of characters.
+_UNSAFE = re.compile("[\0-\b\v-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def printable(text: str) -> str:
+    """Return text with escapes in place of characters that a terminal obeys."""
+    return _UNSAFE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+class _SafeConsole(Console):
+    """Prints text as it is: no markup, no emoji names, no control characters."""
+
+    def __init__(self, stderr: bool = False) -> None:
+        super().__init__(stderr=stderr, highlight=False, markup=False, emoji=False, soft_wrap=True)
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        super().print(*(printable(o) if isinstance(o, str) else o for o in objects), **options)
+
+
+out = _SafeConsole()
+err = _SafeConsole(stderr=True)
 
 
 @contextmanager
@@ -62,7 +85,7 @@ def _bars() -> "Progress":
 
     return progress.Progress(
         progress.SpinnerColumn(),
-        progress.TextColumn("{task.description}"),
+        progress.TextColumn("{task.description}", markup=False),
         progress.BarColumn(),
         Count(),
         progress.TimeElapsedColumn(),
@@ -97,7 +120,13 @@ class _LogLines(logging.Handler):
 
 def print_json(value: Mapping[str, Any] | Sequence[Any]) -> None:
     """Print one JSON value on stdout."""
-    sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
+    sys.stdout.write(json_text(value) + "\n")
+
+
+def json_text(value: Any) -> str:
+    """Return JSON that is safe to print: unsafe characters are escaped as JSON does."""
+    text = json.dumps(value, ensure_ascii=False)
+    return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def print_table(
@@ -107,16 +136,20 @@ def print_table(
     from rich.table import Table
 
     table = Table(
-        title=title or None, title_justify="left", title_style="bold", box=None, pad_edge=False,
-        show_header=any(columns),
+        title=_cell(title) or None, title_justify="left", title_style="bold", box=None,
+        pad_edge=False, show_header=any(columns),
     )  # fmt: skip
     for number, column in enumerate(columns):
         table.add_column(column, justify="left" if number < num_text else "right")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(_cell, row))
     if not out.is_terminal:  # a file or a pipe has no width to keep to
         table.width = out.measure(table, options=out.options.update(max_width=1000)).maximum
     out.print(table)
+
+
+def _cell(text: str) -> str:
+    return printable(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def fail(message: str, code: int = 2) -> NoReturn:

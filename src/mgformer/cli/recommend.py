@@ -1,6 +1,5 @@
 """mgformer recommend: lists for users of the training data, or for a new user."""
 
-import json
 import sys
 from itertools import compress
 from pathlib import Path
@@ -8,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from typer import Option
 
-from mgformer.cli.console import err, out, print_json, print_table, working
+from mgformer.cli.console import err, json_text, out, print_json, print_table, working
 from mgformer.cli.options import AsJson, RunFolder
 from mgformer.errors import ConfigError, DataError, UnknownIdError
 
@@ -97,7 +96,7 @@ def command(
         # Lists are written one by one: those of all users may not fit into memory.
         sys.stdout.write(f'{{"k": {k}, "users": [')
         for number, answer in enumerate(answers):
-            text = json.dumps(_as_mapping(answer), ensure_ascii=False)
+            text = json_text(_as_mapping(answer))
             sys.stdout.write(f", {text}" if number else text)
         sys.stdout.write("]}\n")
     else:

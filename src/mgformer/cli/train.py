@@ -14,6 +14,7 @@ from mgformer.files import folder_name
 from mgformer.outside import is_outside
 
 if TYPE_CHECKING:
+    from mgformer.data.ids import Ids
     from mgformer.runs.config import RunConfig
     from mgformer.runs.record import Record
     from mgformer.training.profile import Profile
@@ -22,6 +23,8 @@ BEFORE = """\
 Start from this trained recommender: use its options and its weights, and add its pairs to the new
 ones."""
 MOST_OPERATORS = 12
+MOST_TRIED = 100
+"""Number of users among whom an example is sought."""
 SHOWN = ("recall", "ndcg", "precision", "hitrate", "mrr", "map", "coverage", "novelty", "gini")
 
 
@@ -86,8 +89,16 @@ def command(
         print_json(summary(bundle.record, folder))
     else:
         show_metrics(bundle.record)
-        user = bundle.users.values[0]
-        out.print(f"saved in {folder}; try: mgformer recommend {folder} --user {user}")
+        out.print(f"saved in {folder}{_what_to_try(folder, bundle.users)}")
+
+
+def _what_to_try(folder: Path, users: "Ids") -> str:
+    """Return a command that a shell takes as it is, for a user whose id can be typed."""
+    known = map(str, users.values.head(MOST_TRIED))
+    user = next((user for user in known if user.isprintable()), None)
+    if user is None or not str(folder).isprintable():
+        return ""
+    return f"; try: {shlex.join(['mgformer', 'recommend', str(folder), '--user', user])}"
 
 
 def _unfinished(run: Path, model: str | None) -> dict[str, Any] | None:

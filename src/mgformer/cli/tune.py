@@ -1,6 +1,7 @@
 """mgformer tune: options that do best on validation."""
 
 import math
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -96,4 +97,5 @@ def show(tuned: "TuningResult", folder: Path) -> None:
         rows.append([str(number), changes, *figures, *costs])
     columns = ["trial", "changes", "NDCG@20", "Recall@20", "epoch", "seconds"]
     print_table(columns, rows, "best trials, on validation", num_text=2)
-    out.print(f"{tuned.counts()}; train the best with: mgformer train --config {folder / BEST}")
+    best = shlex.join(["mgformer", "train", "--config", str(folder / BEST)])
+    out.print(f"{tuned.counts()}; train the best with: {best}")

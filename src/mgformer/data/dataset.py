@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from mgformer.data.entries import CATALOG, data_home, entry, local_form
 from mgformer.data.formats import SUFFIXES, format_of, read_file, suffix_of
 from mgformer.data.formats.frames import read_arrays, read_frame
+from mgformer.data.formats.packed import plain_name
 from mgformer.data.ids import Ids, number
 from mgformer.data.interactions import Interactions
 from mgformer.data.item_names import read_item_names
@@ -177,7 +178,7 @@ def _files_of(folder: Path) -> tuple[dict[str, Path], Path | None]:
     others: list[Path] = []
     names_file = None
     for path in sorted(folder.iterdir()):
-        pieces = path.name.lower().removesuffix(".gz").split(".")
+        pieces = plain_name(path).split(".")
         if not (pieces[0] and path.is_file() and suffix_of(path) in SUFFIXES):
             continue
         part = _PART_NAMES.get(pieces[-2], "")

@@ -14,6 +14,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from mgformer.data.ids import Ids, number
+from mgformer.errors import DataError
 
 log = logging.getLogger("mgformer")
 
@@ -82,7 +83,7 @@ class Interactions:
                 None if values is None else np.maximum.reduceat(values.take(order), starts)
                 for values in (times, places)
             )
-            weights = None if weights is None else np.add.reduceat(weights.take(order), starts)
+            weights = None if weights is None else _summed(weights.take(order), starts)
         merged = len(keys) - len(starts)
         keys = keys[starts]
         counts = np.bincount(keys // width, minlength=len(users))
@@ -216,6 +217,17 @@ class Interactions:
         digest.update(self.indptr.astype("<i8").tobytes())
         digest.update(self.indices.astype("<i4").tobytes())
         return f"{self.num_users}x{self.num_items}-{len(self)}-{digest.hexdigest()[:12]}"
+
+
+def _summed(weights: NDArray[np.float32], starts: NDArray[np.int64]) -> NDArray[np.float32]:
+    with np.errstate(over="ignore"):
+        sums: NDArray[np.float32] = np.add.reduceat(weights, starts)
+    if not np.isfinite(sums).all():
+        raise DataError(
+            "got weights of a repeated pair that add up to more than 3.4e38, the largest number of "
+            "32 bits, expected less; divide the weights, or ignore them with --set data.weight=''"
+        )
+    return sums
 
 
 def _sorted_with_order(

@@ -10,7 +10,9 @@ import polars as pl
 from mgformer.data.formats import format_of
 from mgformer.data.formats.columns import role_of
 from mgformer.data.formats.jsonl import json_records
-from mgformer.data.formats.text import guess_separator, read_bytes, split_rows
+from mgformer.data.formats.packed import read_bytes
+from mgformer.data.formats.parquet import opened_parquet
+from mgformer.data.formats.text import guess_separator, split_rows
 from mgformer.data.ids import Ids
 from mgformer.data.options import DataConfig
 from mgformer.errors import DataError
@@ -44,8 +46,9 @@ def _read_rows(path: Path, sep: str | None) -> tuple[Sequence[str], Sequence[Seq
     """Return the column names, empty without a header, and the rows."""
     kind = format_of(path, DataConfig(sep=sep))
     if kind == "parquet":
-        frame = pl.read_parquet(path)
-        return frame.columns, frame.cast(pl.String).rows()
+        with opened_parquet(path) as table:
+            frame = table.collect()
+            return frame.columns, frame.cast(pl.String).rows()
     if kind == "jsonl":
         records = [record for _, record in json_records(path)]
         header = list(records[0]) if records else []

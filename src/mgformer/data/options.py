@@ -13,13 +13,17 @@ from mgformer.outside import is_outside
 
 SPLITS = ("auto", "ratio", "last", "time", "users", "given")
 VALID_SHARE = 0.1
+OPTIONS = ConfigDict(
+    frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False
+)
+"""What all classes of options have in common: no unknown names, and no infinite numbers."""
 Format = Literal["csv", "parquet", "jsonl", "lightgcn", "inter"]
 
 
 class DataConfig(BaseModel):
     """How to read a file, folder or table of interactions."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = OPTIONS
 
     format: Literal["auto"] | Format = "auto"
     """File format; auto uses the extension, then the content. csv is any delimited text."""
@@ -51,7 +55,7 @@ class DataConfig(BaseModel):
 class SplitConfig(BaseModel):
     """How to split a dataset into train, validation and test."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = OPTIONS
 
     kind: str = "auto"
     """ratio: random items of each user (the paper's protocol); last: each user's last items; time:

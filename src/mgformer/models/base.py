@@ -14,10 +14,11 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict, PositiveInt
+from pydantic import BaseModel, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional
 
+from mgformer.data.options import OPTIONS
 from mgformer.data.sampling import Batch
 from mgformer.graph.bipartite import Graph
 from mgformer.models.insides import Inside
@@ -32,7 +33,7 @@ EmbeddingDim = Annotated[PositiveInt, Choice((32, 64, 128))]
 class ModelConfig(BaseModel):
     """The options of a model. The docstring below each option is shown to users."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = OPTIONS
 
 
 def heads_must_divide(name: str, channels: int, num_heads: int) -> None:

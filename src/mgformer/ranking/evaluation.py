@@ -11,9 +11,10 @@ from typing import Literal, Protocol
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, Field, field_validator
 
 from mgformer.data.interactions import Interactions
+from mgformer.data.options import OPTIONS
 from mgformer.ranking import metrics
 from mgformer.ranking.scorers import Scorer
 from mgformer.ranking.topk import top_k
@@ -27,7 +28,7 @@ MGFormer paper follows for its figure."""
 class EvaluationConfig(BaseModel):
     """Options of evaluation."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = OPTIONS
 
     ks: tuple[int, ...] = (10, 20, 50)
     """Cut-offs: the lengths of lists at which metrics are computed."""

@@ -25,11 +25,12 @@ from functools import cache
 from typing import Literal, NamedTuple
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 from torch import Tensor
 from torch.nn import functional
 
 from mgformer.data.chronology import Chronology
+from mgformer.data.options import OPTIONS
 from mgformer.ranking.scorers import DotScorer, HistoryScorer, Scorer, SumScorer
 
 Kind = Literal["dot", "cosine", "degree", "prior"]
@@ -98,7 +99,7 @@ KAPPAS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
 class ScoreConfig(BaseModel):
     """How embeddings are compared, and what a guide adds."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = OPTIONS
 
     kind: Literal["auto", "dot", "cosine", "degree", "prior"] = "auto"
     """dot: u·i; cosine: u·i / ‖u‖‖i‖; degree: cosine × deg(i)^gamma; prior: cosine + gamma log

@@ -18,10 +18,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationError, model_validator
+from pydantic import BaseModel, Field, SerializeAsAny, ValidationError, model_validator
 
 from mgformer.data import DEFAULT_DATASET
-from mgformer.data.options import DataConfig, SplitConfig
+from mgformer.data.options import OPTIONS, DataConfig, SplitConfig
 from mgformer.errors import ConfigError, did_you_mean
 from mgformer.models import DEFAULT_MODEL, model_class
 from mgformer.models.base import Model, ModelConfig, TrainableModel
@@ -31,17 +31,23 @@ from mgformer.ranking.evaluation import EvaluationConfig
 from mgformer.ranking.score import GRIDS, Kind, ScoreConfig
 from mgformer.training.options import TrainConfig
 
+DEEPEST = 8
+"""Levels of nesting in a config; options need three."""
+# Also raised: ValueError for text that is not UTF-8 or a number of more than 4,300 digits, and
+# RecursionError for deep nesting.
+_TOML_ERRORS = (ValueError, RecursionError)
+
 
 class RunConfig(BaseModel):
     """Everything that determines a run."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = OPTIONS
 
     dataset: str = DEFAULT_DATASET
     """A catalog name, a file or a folder."""
     model_name: str = DEFAULT_MODEL
     """Which model; written `name` in the section [model]."""
-    seed: int = Field(0, ge=0)
+    seed: int = Field(0, ge=0, lt=2**63)
     """Seed of the split and of everything the model draws."""
     warm_start: str | None = None
     """Folder of a trained recommender to go on from, with its data beside the new."""
@@ -97,12 +103,15 @@ def build_config(
         trusted: Whether what the mapping names as `package.module:name` may be imported. It may not
             if the mapping was read from a bundle or a checkpoint.
     """
+    _check_depth(raw, source)
     if trusted:
         import_outside(raw, source)
     sections = {name: dict(v) if isinstance(v, Mapping) else v for name, v in raw.items()}
     own = sections.pop("model", {})
     if not isinstance(own, dict):
-        raise ConfigError(f"{source}: model must be a section, got {own!r}; write model.name=…")
+        raise ConfigError(
+            f"{source}: model must be a section, got {_shown(own)}; write model.name=…"
+        )
     name = str(own.pop("name", DEFAULT_MODEL))
     sections.pop("model_name", None)
     try:
@@ -118,9 +127,11 @@ def build_config(
     except ValidationError as error:
         raise _one_line(error, schema, source, ("model",), f" of {name}") from None
     try:
-        return RunConfig(model_name=name, model=model, **sections)
+        run = RunConfig(model_name=name, model=model, **sections)
     except ValidationError as error:
         raise _one_line(error, RunConfig, source) from None
+    _check_text(run, source)
+    return run
 
 
 def build_data_config(raw: Mapping[str, Any], source: str = "config") -> DataConfig:
@@ -168,11 +179,15 @@ def different_options(
 def read_config(path: Path) -> dict[str, Any]:
     """Read a TOML file into a nested mapping."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+        raw = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
         raise ConfigError(f"{path}: no such config file; check the path") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except IsADirectoryError:
+        raise ConfigError(f"{path}: got a folder, expected a config file; name a file") from None
+    except _TOML_ERRORS as error:
         raise ConfigError(f"{path}: cannot be read as TOML: {error}") from None
+    _check_depth(raw, str(path))
+    return raw
 
 
 def to_toml(config: RunConfig | Mapping[str, Any]) -> str:
@@ -220,6 +235,7 @@ def with_settings(raw: Mapping[str, Any], settings: Iterable[str]) -> dict[str, 
             if not isinstance(place, dict):
                 raise ConfigError(f"--set {setting!r}: {section} is not a section")
         place[option] = _value(text.strip())
+    _check_depth(changed, "--set")
     return changed
 
 
@@ -232,13 +248,50 @@ def _value(text: str) -> Any:
     """Read a value as TOML would (true, 3, 0.5, [10, 20]); anything else is text."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except _TOML_ERRORS:
         return text
 
 
+def _check_depth(raw: Mapping[str, Any], source: str) -> None:
+    """Refuse deep nesting before a function that calls itself meets it."""
+    level: list[Any] = [raw]
+    for _ in range(DEEPEST):
+        inner = (value.values() if isinstance(value, Mapping) else value for value in level)
+        level = [v for values in inner for v in values if isinstance(v, Mapping | list | tuple)]
+    if level:
+        raise ConfigError(
+            f"{source}: got values nested more than {DEEPEST} deep, expected sections of options; "
+            "write section.option = value"
+        )
+
+
+def _check_text(run: RunConfig, source: str) -> None:
+    """Refuse text that cannot be written to a file, such as a file name that is not UTF-8."""
+    for name, value in flat_options(run.to_mapping()).items():
+        try:
+            _literal(value).encode()
+        except UnicodeEncodeError:
+            raise ConfigError(
+                f"{source}: {name}: got {_shown(value)}, expected UTF-8; rename the file, or write "
+                "the option with other characters"
+            ) from None
+
+
 def _literal(value: Any) -> str:
-    """Write a value as TOML does, which has JSON's strings, truth values and lists."""
+    """Write a value as TOML does, which has JSON's strings, truth values and numbers."""
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{_literal(str(k))} = {_literal(v)}' for k, v in value.items())}}}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_literal, value))}]"
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _shown(value: object, most: int = 100) -> str:
+    try:
+        text = repr(value)
+    except ValueError:  # a number of more than 4,300 digits
+        return f"a very long {type(value).__name__}"
+    return text if len(text) <= most else f"{text[:most]}…"
 
 
 def _one_line(
@@ -262,4 +315,4 @@ def _one_line(
     message = problem["msg"].removeprefix("Value error, ")
     if problem["type"] == "value_error":  # ours, and it says what it got
         return ConfigError(": ".join(filter(None, [source, where, message])))
-    return ConfigError(f"{source}: {where}: {message}, got {problem['input']!r}")
+    return ConfigError(f"{source}: {where}: {message}, got {_shown(problem['input'])}")

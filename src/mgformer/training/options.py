@@ -4,13 +4,13 @@ from typing import Literal
 
 from pydantic import (
     BaseModel,
-    ConfigDict,
     Field,
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
 )
 
+from mgformer.data.options import OPTIONS
 from mgformer.models.space import Choice, Float, Space
 
 SPACE: Space = {
@@ -24,7 +24,7 @@ SPACE: Space = {
 class TrainConfig(BaseModel):
     """Training options."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = OPTIONS
 
     epochs: PositiveInt = 60
     """Maximum number of passes over the training pairs."""

@@ -13,8 +13,8 @@ import polars as pl
 from mgformer.data.formats.delimited import read_delimited
 from mgformer.data.formats.jsonl import read_jsonl
 from mgformer.data.formats.lightgcn import looks_like_lightgcn, read_lightgcn
+from mgformer.data.formats.packed import plain_name, read_bytes
 from mgformer.data.formats.parquet import read_parquet
-from mgformer.data.formats.text import read_bytes
 from mgformer.data.options import DataConfig, Format
 from mgformer.errors import DataError, did_you_mean
 
@@ -58,8 +58,8 @@ def format_of(path: Path, options: DataConfig) -> Format:
 
 
 def suffix_of(path: Path) -> str:
-    """Return the extension in lower case, without .gz."""
-    return Path(path.name.lower().removesuffix(".gz")).suffix
+    """Return the extension in lower case; that of a packed file says what is in it."""
+    return Path(plain_name(path)).suffix
 
 
 def _check_is_file(path: Path) -> None:
@@ -67,6 +67,12 @@ def _check_is_file(path: Path) -> None:
         return
     if path.is_dir():
         raise DataError(f"{path}: got a folder, expected a file; name a file in it")
+    if path.is_symlink():
+        raise DataError(f"{path}: got a link to nothing, expected a file; mend or remove the link")
+    if path.exists():
+        raise DataError(
+            f"{path}: got a device or a pipe, expected a file; write it to a file first"
+        )
     for parent in path.parents:
         if parent.is_file():
             raise DataError(f"{path}: got {parent}, which is a file, expected a folder")

@@ -5,22 +5,21 @@ Every format ends here, so that a CSV, a Parquet file and a data frame follow th
 
 import logging
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import polars as pl
 
+from mgformer.data.formats.values import Place, shown
 from mgformer.data.options import DataConfig
 from mgformer.errors import DataError, did_you_mean
 
 log = logging.getLogger("mgformer")
 
 Role = Literal["user", "item", "time", "rating", "weight"]
-Place = Callable[[int], str]
-"""Turns the position of a row into the place that an error names, such as "ratings.csv:7"."""
 
 # If a table has several known names of one role, the name listed first wins.
 _NAMES: dict[Role, str] = {
@@ -38,6 +37,15 @@ _NAMES: dict[Role, str] = {
     "weight": "weight count playcount plays",
 }
 _KNOWN_NAMES = {role: names.split() for role, names in _NAMES.items()}
+DECIMAL = r"^[+-]?\d+\.\d*$"
+"""A number with a decimal point, which is no id."""
+WITHOUT_DECIMALS = "write all ids without decimals, or as text"
+FLOAT_BITS: dict[pl.DataType | type[pl.DataType], int] = {
+    pl.Float16: 11,
+    pl.Float32: 24,
+    pl.Float64: 53,
+}
+"""Up to two to this power, floats of a type can tell all whole numbers apart."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -103,7 +111,7 @@ def check_columns(
     if options.order == "file":
         columns["place"] = pl.int_range(frame.height, eager=True)
     if "weight" in frame.columns:
-        columns["weight"] = _numbers(frame["weight"], place).cast(pl.Float32)
+        columns["weight"] = _weights(frame["weight"], place)
     checked = pl.DataFrame(columns)
     if "rating" in frame.columns:
         ratings, least = _numbers(frame["rating"], place), options.min_rating
@@ -116,7 +124,7 @@ def check_columns(
     return checked
 
 
-def with_integer_ids(frame: pl.DataFrame, path: Path) -> pl.DataFrame:
+def with_integer_ids(frame: pl.DataFrame, path: Path, place: Place) -> pl.DataFrame:
     """Convert each column of text ids to integers if all of its values are integers."""
     for role in ("user", "item"):
         # Usually the first rows show that ids are text; then the others need no check.
@@ -125,9 +133,16 @@ def with_integer_ids(frame: pl.DataFrame, path: Path) -> pl.DataFrame:
         numbers = _integers(frame[role])
         if not numbers.null_count():
             frame = frame.with_columns(numbers)
-        else:
-            message = "%s: %s ids are read as text: only %d of %d rows have whole numbers"
-            log.info(message, path, role, numbers.count(), len(numbers))
+            continue
+        others = frame[role].filter(numbers.is_null())
+        if others.str.contains(DECIMAL).all():
+            # As text, 1 and 1.0 would be two ids.
+            got = f"got {shown(others[0])} as {role} id"
+            raise _problem(
+                place, numbers.is_null(), got, "text or whole numbers", remedy=WITHOUT_DECIMALS
+            )
+        message = "%s: %s ids are read as text: only %d of %d rows have whole numbers"
+        log.info(message, path, role, numbers.count(), len(numbers))
     return frame
 
 
@@ -142,20 +157,6 @@ def _integers(column: pl.Series) -> pl.Series:
     return (
         column.to_frame().select(pl.when(~odd).then(text.cast(pl.Int64, strict=False))).to_series()
     )
-
-
-def refuse_mixed_types(values: Sequence[Any], role: str, place: Place) -> None:
-    """Check that Python values are all text or all numbers; None stands for a missing value."""
-    first = next((value for value in values if value is not None), None)
-    for row, value in enumerate(values):
-        alike = isinstance(value, str) == isinstance(first, str)
-        plain = isinstance(value, str | int | float) and not isinstance(value, bool)
-        if value is not None and not (alike and (plain or role == "time")):
-            raise DataError(
-                f"{place(row)}: got {value!r} of type {type(value).__name__} in the {role} column, "
-                f"expected {type(first).__name__ if plain else 'text or a number'} as in the rows "
-                "before; make the column all text or all numbers"
-            )
 
 
 def _ids(column: pl.Series, place: Place) -> pl.Series:
@@ -176,11 +177,23 @@ def _ids(column: pl.Series, place: Place) -> pl.Series:
             value = column.filter(wrong)[0]
             expected = "whole numbers of 64 bits, or text"
             raise _problem(place, wrong, f"got {value!r} as {role} id", expected)
+        if dtype.is_float():
+            _refuse_rounded(column, place)
         return whole
     raise DataError(
         f"{place(0)}: got {role} ids of type {dtype}, expected text or whole numbers; "
         f"convert the column, or name another with --set data.{role}=NAME"
     )
+
+
+def _refuse_rounded(column: pl.Series, place: Place) -> None:
+    """Refuse ids that may have been others before they became floats."""
+    bits = FLOAT_BITS[column.dtype]
+    rounded = column.abs() >= 2**bits
+    if rounded.any():
+        got = f"got {column.filter(rounded)[0]!r} among {column.name} ids that are {column.dtype}"
+        expected = f"ids below 2^{bits}, because floats round larger ones and two ids become one"
+        raise _problem(place, rounded, got, expected, remedy=WITHOUT_DECIMALS)
 
 
 def _times(column: pl.Series, place: Place) -> pl.Series:
@@ -208,8 +221,20 @@ def _iso_times(column: pl.Series, place: Place) -> pl.Series:
     if times.null_count():
         value = column.filter(times.is_null())[0]
         expected = "a number or a date such as 2024-01-31 or 2024-01-31T12:00:00"
-        raise _problem(place, times.is_null(), f"got {value!r} as a time", expected, column.name)
+        raise _problem(
+            place, times.is_null(), f"got {shown(value)} as a time", expected, column.name
+        )
     return times
+
+
+def _weights(column: pl.Series, place: Place) -> pl.Series:
+    numbers = _numbers(column, place)
+    weights = numbers.cast(pl.Float32)
+    if weights.is_infinite().any():
+        value = numbers.filter(weights.is_infinite())[0]
+        expected = "at most 3.4e38, the largest number of 32 bits"
+        raise _problem(place, weights.is_infinite(), f"got {value!r} as a weight", expected)
+    return weights
 
 
 def _numbers(column: pl.Series, place: Place) -> pl.Series:
@@ -223,7 +248,8 @@ def _numbers(column: pl.Series, place: Place) -> pl.Series:
     wrong = numbers.is_null() | ~numbers.is_finite().fill_null(False)
     if wrong.any():
         value = column.filter(wrong)[0]
-        raise _problem(place, wrong, f"got {value!r} as a {column.name}", "a number", column.name)
+        got = f"got {shown(value)} as a {column.name}"
+        raise _problem(place, wrong, got, "a number", column.name)
     return numbers
 
 
@@ -239,12 +265,17 @@ def _refuse_nulls(column: pl.Series, place: Place) -> None:
 
 
 def _problem(
-    place: Place, wrong: pl.Series, got: str, expected: str, optional: str | None = None
+    place: Place,
+    wrong: pl.Series,
+    got: str,
+    expected: str,
+    optional: str | None = None,
+    remedy: str = "correct the row",
 ) -> DataError:
     """Describe the first wrong row; an `optional` column can also be ignored."""
     row = wrong.fill_null(True).arg_true()[0]
     ignore = f", or ignore the column with --set data.{optional}=''" if optional else ""
-    return DataError(f"{place(row)}: {got}, expected {expected}; correct the row{ignore}")
+    return DataError(f"{place(row)}: {got}, expected {expected}; {remedy}{ignore}")
 
 
 def _plain(name: str) -> str:
@@ -252,4 +283,5 @@ def _plain(name: str) -> str:
 
 
 def _listed(names: Sequence[str], most: int = 12) -> str:
-    return ", ".join(names[:most]) + (", …" if len(names) > most else "")
+    short = [" ".join(name.split())[:40] for name in names[:most]]
+    return ", ".join(short) + (", …" if len(names) > most else "")

@@ -1,4 +1,4 @@
-"""Read delimited text: CSV, TSV, any separator, and RecBole's .inter; gzipped or not.
+"""Read delimited text: CSV, TSV, any separator, and RecBole's .inter; packed or not.
 
 Polars reads the file first, because it is fast. If polars fails or may have misread a row, Python's
 csv module reads the file again. It is slower but knows line numbers, so an error names the first
@@ -15,12 +15,15 @@ import polars as pl
 
 from mgformer.data.formats import columns as column_rules
 from mgformer.data.formats import text
+from mgformer.data.formats.packed import read_bytes
+from mgformer.data.formats.values import POLARS_ERRORS, Place
 from mgformer.data.options import DataConfig
 from mgformer.errors import DataError
 
 log = logging.getLogger("mgformer")
 
 _HEAD_ROWS = 1000
+_NO_SEPARATORS = ("\n", "\r", '"')
 
 
 class Layout(NamedTuple):
@@ -43,25 +46,32 @@ def read_delimited(path: Path, options: DataConfig, typed_header: bool = False) 
     try:
         frame = _read_with_polars(layout)
         if frame is not None:
-            return column_rules.with_integer_ids(
-                column_rules.check_columns(frame, options, str(path), lambda _: ""), path
-            )
-    except (pl.exceptions.PolarsError, DataError) as error:
+            return _checked(frame, options, path, lambda _: "")
+    except (*POLARS_ERRORS, DataError) as error:
         log.debug("%s: %s", path, error)
     frame, lines = _read_with_csv(layout)
-    checked = column_rules.check_columns(
-        frame, options, str(path), lambda row: f"{path}:{lines[row]}"
-    )
-    return column_rules.with_integer_ids(checked, path)
+    return _checked(frame, options, path, lambda row: f"{path}:{lines[row]}")
+
+
+def _checked(frame: pl.DataFrame, options: DataConfig, path: Path, place: Place) -> pl.DataFrame:
+    checked = column_rules.check_columns(frame, options, str(path), place)
+    return column_rules.with_integer_ids(checked, path, place)
 
 
 def _find_layout(path: Path, options: DataConfig, typed_header: bool) -> Layout:
-    head = text.read_head(path)
+    # The file is read once: it may change while it is read.
+    content = read_bytes(path)
+    head = text.decode(text.head_of(content), path)
     if not head.strip():
         raise DataError(f"{path}: got an empty file, expected lines of user and item")
     guess = text.guess_separator(head, path)
     asked = "\t" if options.sep == "\\t" else options.sep
     sep = asked or ("\t" if typed_header else guess) or ","
+    if sep in _NO_SEPARATORS:
+        raise DataError(
+            f"{path}: got data.sep={sep!r}, which ends a line or quotes a field, expected another "
+            "separator"
+        )
     quoted = not typed_header and len(sep) == 1
     rows = text.first_rows(head, sep, path, _HEAD_ROWS + 1, quoted)
     if not rows:
@@ -71,9 +81,9 @@ def _find_layout(path: Path, options: DataConfig, typed_header: bool) -> Layout:
         )
     first = rows[0][1]
     if len(first) < 2:
-        hint = f"use --set data.sep={_shown(guess)}" if guess else "name it with --set data.sep"
+        hint = f"use --set data.sep={guess!r}" if guess else "name it with --set data.sep"
         raise DataError(
-            f"{path}:1: got a single column {first[0][:60]!r} with the separator {_shown(sep)}, "
+            f"{path}:1: got a single column {first[0][:60]!r} with the separator {sep!r}, "
             f"expected at least user and item; {hint}"
         )
     has_header = typed_header or _has_header(rows, options, path)
@@ -89,7 +99,7 @@ def _find_layout(path: Path, options: DataConfig, typed_header: bool) -> Layout:
         columns = column_rules.find_columns(names, options.model_copy(update=defaults), f"{path}:1")
         log.info("%s: no header; columns by position: %s", path, columns)
     _refuse_decimal_ids(rows, columns, path)
-    content, sep = text.one_character(text.read_bytes(path), sep)
+    content, sep = text.one_character(content, sep)
     return Layout(path, content, sep, quoted, first if has_header else None, len(first), columns)
 
 
@@ -129,10 +139,14 @@ def _refuse_decimal_ids(
 
 def _read_with_polars(layout: Layout) -> pl.DataFrame | None:
     """Return the columns as text, or None if polars may have misread a row."""
+    if layout.content.count(b"\r") != layout.content.count(b"\r\n"):
+        return None  # polars takes a lone carriage return for a part of an id
     names = {role: f"column_{at + 1}" for role, at in layout.columns.items()}
     frame = _polars_columns(layout, list(dict.fromkeys(names.values())))
     frame = frame.select(**{role: pl.col(name) for role, name in names.items()})
     has_blanks = frame["user"].null_count() > 0
+    if has_blanks and layout.quoted and b'"' in layout.content:
+        return None  # a row without ids looks like a blank line
     if has_blanks:
         frame = frame.filter(~pl.all_horizontal(pl.all().is_null()))
     # Polars fills up short rows with nulls. The checks find those nulls if the last column is used.
@@ -194,7 +208,3 @@ def _read_with_csv(layout: Layout) -> "tuple[pl.DataFrame, array[int]]":
             # Interning keeps an id that occurs a million times only once.
             values[role].append(sys.intern(row[at]))
     return pl.DataFrame(values, schema=dict.fromkeys(values, pl.String)), lines
-
-
-def _shown(sep: str | None) -> str:
-    return "'\\t'" if sep == "\t" else f"'{sep}'"

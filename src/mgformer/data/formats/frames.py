@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from mgformer.data.formats.columns import check_columns, find_columns, refuse_mixed_types
+from mgformer.data.formats.columns import check_columns, find_columns
+from mgformer.data.formats.values import POLARS_ERRORS, check_values, first_line
 from mgformer.data.options import DataConfig
 from mgformer.errors import DataError
 
@@ -47,26 +48,35 @@ def frame_of_arrays(users: Any, items: Any, times: Any = None, weights: Any = No
     """Return arrays or lists as columns; they must have equal lengths and one type each."""
     arrays = {"user": users, "item": items, "time": times, "weight": weights}
     given = {name: values for name, values in arrays.items() if values is not None}
-    lengths = {name: len(values) for name, values in given.items()}
+    try:
+        lengths = {name: len(values) for name, values in given.items()}
+    except TypeError:
+        raise DataError("got values that have no length, expected arrays or lists") from None
     if len(set(lengths.values())) > 1:
         raise DataError(f"got arrays of different lengths {lengths}, expected one value per pair")
     try:
         return pl.DataFrame(given, strict=True)
-    except TypeError as error:
+    except (*POLARS_ERRORS, TypeError, ValueError, OverflowError) as error:
         raise DataError(
-            f"got values of mixed types in one array ({error}), expected all text or all numbers"
+            f"got values of mixed types in one array ({first_line(error)}), expected all text or "
+            "all numbers"
         ) from None
 
 
 def _from_pandas(column: "pd.Series[Any]", role: str) -> pl.Series:
     if column.dtype != object:
-        return pl.from_pandas(column.reset_index(drop=True).to_frame(role))[role]
+        try:
+            return pl.from_pandas(column.reset_index(drop=True).to_frame(role))[role]
+        except (*POLARS_ERRORS, TypeError, ValueError, OverflowError, ImportError) as error:
+            raise DataError(
+                f"{_place(0)}: got a {role} column of type {column.dtype} that cannot be read "
+                f"({first_line(error)}), expected text or numbers; convert the column"
+            ) from None
     values = [
         None if missing else value
         for value, missing in zip(column.to_list(), column.isna().to_list(), strict=True)
     ]
-    refuse_mixed_types(values, role, _place)
-    return pl.Series(role, values, strict=False)
+    return check_values(values, role, _place)
 
 
 def _place(row: int) -> str:

@@ -1,4 +1,4 @@
-"""Read JSON lines: one JSON object per line, gzipped or not."""
+"""Read JSON lines: one JSON object per line, packed or not."""
 
 import json
 from collections.abc import Iterator
@@ -7,8 +7,10 @@ from typing import Any
 
 import polars as pl
 
-from mgformer.data.formats.columns import Role, check_columns, find_columns, refuse_mixed_types
-from mgformer.data.formats.text import decode, read_bytes
+from mgformer.data.formats.columns import Role, check_columns, find_columns
+from mgformer.data.formats.packed import read_bytes
+from mgformer.data.formats.text import decode
+from mgformer.data.formats.values import check_values
 from mgformer.data.options import DataConfig
 from mgformer.errors import DataError
 
@@ -32,9 +34,7 @@ def read_jsonl(path: Path, options: DataConfig) -> pl.DataFrame:
             values[role].append(record.get(name))
     if not lines:
         raise DataError(f"{path}: got an empty file, expected one JSON object per line")
-    for role, column in values.items():
-        refuse_mixed_types(column, role, place)
-    frame = pl.DataFrame([pl.Series(role, column, strict=False) for role, column in values.items()])
+    frame = pl.DataFrame([check_values(column, role, place) for role, column in values.items()])
     return check_columns(frame, options, str(path), place)
 
 
@@ -45,10 +45,12 @@ def json_records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             continue
         try:
             record = json.loads(line)
-        except json.JSONDecodeError as error:
+        # A number of more than 4,300 digits is a ValueError, and deep nesting a RecursionError.
+        except (ValueError, RecursionError) as error:
+            reason = error.msg if isinstance(error, json.JSONDecodeError) else error
             raise DataError(
                 f"{path}:{number}: got {line.strip()[:60]!r}, expected a JSON object "
-                f"({error.msg}); correct or remove the line"
+                f"({reason}); correct or remove the line"
             ) from None
         if not isinstance(record, dict):
             raise DataError(

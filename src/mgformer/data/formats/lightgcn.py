@@ -6,7 +6,8 @@ from pathlib import Path
 import polars as pl
 
 from mgformer.data.formats.columns import check_columns, with_integer_ids
-from mgformer.data.formats.text import decode, guess_separator, read_bytes, read_head
+from mgformer.data.formats.packed import read_bytes
+from mgformer.data.formats.text import HEAD_BYTES, decode, guess_separator, head_of
 from mgformer.data.options import DataConfig
 from mgformer.errors import DataError
 
@@ -32,7 +33,7 @@ def read_lightgcn(path: Path, options: DataConfig) -> pl.DataFrame:
         )
     ordered = options.model_copy(update={"order": "none" if options.order == "none" else "file"})
     checked = check_columns(pairs.explode("item"), ordered, str(path), lambda _: str(path))
-    frame = with_integer_ids(checked, path)
+    frame = with_integer_ids(checked, path, lambda _: str(path))
     if options.order == "auto" and _is_sorted(frame):
         log.info("%s: the items of every line are sorted, so their order says nothing", path)
         return frame.drop("place")
@@ -48,6 +49,10 @@ def _is_sorted(frame: pl.DataFrame) -> bool:
 
 def looks_like_lightgcn(path: Path) -> bool:
     """Return whether lines are separated by white space and differ in length."""
-    lines = [line for line in read_head(path).split("\n") if line.strip()]
+    lines = [
+        line
+        for line in decode(head_of(read_bytes(path, HEAD_BYTES + 1)), path).split("\n")
+        if line.strip()
+    ]
     lengths = {len(line.split()) for line in lines}
     return len(lengths) > 1 and guess_separator("\n".join(lines), path) in (" ", "\t", None)

@@ -1,12 +1,10 @@
-"""What text formats share: unpack and decode a file, guess its separator, split it into rows."""
+"""What text formats share: decode a file, guess its separator, split it into rows."""
 
 import contextlib
 import csv
-import gzip
 import io
 import itertools
 import re
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,22 +18,11 @@ HEAD_BYTES = 1 << 16
 _UNIT = "\x1f"
 
 
-def read_bytes(path: Path, count: int = -1) -> bytes:
-    """Return the first `count` bytes of a file, or all of them, unpacked if it is gzipped."""
-    opened = gzip.open if path.suffix.lower() == ".gz" else open
-    try:
-        with opened(path, "rb") as file:
-            return file.read(count)
-    except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{path}: got {error}, expected a readable file") from None
-
-
-def read_head(path: Path) -> str:
-    """Return the first complete lines of a file."""
-    data = read_bytes(path, HEAD_BYTES)
-    if len(data) == HEAD_BYTES:
-        data = data[: data.rfind(b"\n") + 1 or None]
-    return decode(data, path)
+def head_of(data: bytes) -> bytes:
+    """Return the first complete lines."""
+    if len(data) <= HEAD_BYTES:
+        return data
+    return data[: data.rfind(b"\n", 0, HEAD_BYTES) + 1 or HEAD_BYTES]
 
 
 def decode(data: bytes, path: Path) -> str:
