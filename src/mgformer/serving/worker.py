@@ -1,6 +1,7 @@
 """One process of the service. Environment variables tell it what to serve."""
 
 import gc
+import json
 import logging
 import os
 import sys
@@ -16,7 +17,7 @@ from mgformer.errors import MgformerError
 from mgformer.serving.app import create_app
 from mgformer.serving.limits import Limits
 
-RUN, KEY, LIMITS = "MGFORMER_SERVE_RUN", "MGFORMER_API_KEY", "MGFORMER_SERVE_LIMITS"
+RUN, KEY, OPTIONS = "MGFORMER_SERVE_RUN", "MGFORMER_API_KEY", "MGFORMER_SERVE_OPTIONS"
 UNUSABLE = 2
 """Exit code of a worker without a usable bundle, as on the command line. Code 3 would make uvicorn
 stop all workers."""
@@ -37,10 +38,10 @@ def app(pause_seconds: float = 10.0) -> FastAPI:
     # default of Python is five times as long, which is more than most answers take.
     sys.setswitchinterval(0.001)
     prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
-    k, body = map(int, os.environ[LIMITS].split())
-    limits, key = Limits(k=k, body_bytes=body), os.environ.get(KEY) or None
+    options = json.loads(os.environ[OPTIONS])  # arguments of create_app
+    options |= {"limits": Limits(**options["limits"]), "api_key": os.environ.get(KEY) or None}
     try:
-        service = create_app(Path(os.environ[RUN]), limits=limits, api_key=key)
+        service = create_app(Path(os.environ[RUN]), **options)
     except MgformerError as error:
         # The command has checked the bundle before the first worker, so this worker replaces one
         # that has died. uvicorn starts new ones until the bundle is usable; the others keep going.
