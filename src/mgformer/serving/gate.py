@@ -11,7 +11,7 @@ import re
 import time
 import uuid
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -22,6 +22,7 @@ from mgformer.serving.security import SECURITY_HEADERS, Access
 
 log = logging.getLogger("mgformer.serving")
 CLOSE = {"Connection": "close"}
+SECURITY = [(name.lower().encode(), value.encode()) for name, value in SECURITY_HEADERS.items()]
 REQUEST_ID = re.compile(r"[!-~]{1,64}")
 DISCARDED_BYTES, DISCARDING_SECONDS = 100_000_000, 10.0
 """How much of a body that is too large is read. Many clients read the answer only after they have
@@ -47,6 +48,7 @@ class Gate:
         request_id = headers.get("x-request-id", "")
         if not REQUEST_ID.fullmatch(request_id):
             request_id = uuid.uuid4().hex
+        own_id = request_id.encode()
         method = scope["method"]
         if method == "HEAD":
             scope = {**scope, "method": "GET"}  # the server still knows that it was HEAD
@@ -67,12 +69,11 @@ class Gate:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                answer = MutableHeaders(scope=message)
-                answer["X-Request-ID"] = request_id
-                for name, value in SECURITY_HEADERS.items():
-                    answer[name] = value
+                # The lists are added as they are sent: this runs for every request.
+                sent = [*message.get("headers", ()), *SECURITY, (b"x-request-id", own_id)]
                 if not scope["path"].startswith("/page/"):
-                    answer.setdefault("Cache-Control", "no-store")
+                    sent.append((b"cache-control", b"no-store"))
+                message = {**message, "headers": sent}
             elif method == "HEAD":
                 message = {**message, "body": b""}
             await send(message)
