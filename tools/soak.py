@@ -18,6 +18,7 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.client import HOST, ask_in_turn, load, post, served
+from threadpoolctl import threadpool_limits
 
 from mgformer.files import write_text
 from mgformer.recommend.recommender import Recommender
@@ -36,6 +37,7 @@ def main() -> None:
     parser.add_argument("--reload-seconds", type=float, default=10.0, help="time between bundles")
     parser.add_argument("--out", type=Path, default=SAVED)
     options = parser.parse_args()
+    threadpool_limits(1)  # training on small data is slow with several threads
     recommenders = [Recommender.fit("demo", model) for model in MODELS]
     with tempfile.TemporaryDirectory() as place:
         recommenders[0].save(Path(place))
