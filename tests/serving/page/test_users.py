@@ -53,7 +53,7 @@ def test_at_most_a_thousand_items_of_a_user_are_shown(browser: Browser, tmp_path
         assert len(browser.texts("#has li")) == 1_000
 
 
-def test_without_users_the_page_starts_with_the_history(browser: Any, bundle: Path):
+def test_without_users_the_page_starts_with_the_history(browser: Browser, bundle: Path) -> None:
     with serving(bundle, list_users=False) as address:
         browser.open(address)
         browser.until(lambda: browser.hash == "#history")
@@ -62,7 +62,7 @@ def test_without_users_the_page_starts_with_the_history(browser: Any, bundle: Pa
         assert len(browser.ranked("history")) > 0
 
 
-def test_the_page_cannot_be_framed(browser: Any, service: str):
+def test_the_page_cannot_be_framed(browser: Browser, service: str) -> None:
     browser.open(service)
     browser.run(
         "const frame = document.createElement('iframe'); frame.src = arguments[0];"
@@ -73,3 +73,5 @@ def test_the_page_cannot_be_framed(browser: Any, service: str):
     # Chromium shows its own page of another origin in place of the refused one.
     assert browser.run("return document.querySelector('iframe').contentDocument") is None
     refused(browser.driver)
+    browser.driver.get_log("performance")  # has the address of that page
+    browser.open(service)
