@@ -43,6 +43,7 @@ ROWS = {
     "p50 at half that rate": "{half_rate_p50_ms:.2f} ms",
     "p99 at half that rate (under 25 ms)": "{half_rate_p99_ms:.2f} ms",
     "p99 of the limit at that pace": "{limit_p99_ms:.2f} ms",
+    "p99 of the service in these (at most 10)": "{p99_to_limit:.1f}",
 }
 
 
@@ -103,6 +104,7 @@ def measure(dim: int, options: argparse.Namespace) -> dict[str, dict[str, float]
         moments = np.arange(int(rate * options.seconds)) / rate
         paced = bare(bundle, np.resize(users, len(moments)), moments)
         own["limit_p99_ms"] = 1e3 * float(np.quantile(paced, 0.99))
+        own["p99_to_limit"] = own["half_rate_p99_ms"] / own["limit_p99_ms"]
     limit = [np.quantile(one, 0.5) for one in seconds["limit"]]
     figures = {"limit": {"p50_ms": 1e3 * median(limit)}}
     for way in WAYS:

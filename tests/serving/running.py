@@ -5,15 +5,22 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import uvicorn
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from mgformer.serving.app import DEFAULT_LIMITS, create_app
-from mgformer.serving.limits import Limits
+from mgformer.serving.app import create_app
+from mgformer.serving.connections import LimitedConnection
+from mgformer.serving.limits import ConnectionLimits
 
+CONNECTIONS = ConnectionLimits()
+
+LOCAL = ("127.0.0.1", 50_000)
+"""A client on this machine, for TestClient."""
 PATIENCE = 600
 """Seconds to wait for other threads or processes: long, because a slow machine is no failure."""
 
@@ -33,20 +40,40 @@ def samples(text: str) -> list[Sample]:
 
 @contextmanager
 def serving(
-    folder: Path, *, api_key: str | None = None, limits: Limits = DEFAULT_LIMITS
+    folder: Path,
+    *,
+    connections: ConnectionLimits = CONNECTIONS,
+    keep_alive: int = 60,
+    drain: float | None = None,
+    server: list[uvicorn.Server] | None = None,
+    **options: Any,
 ) -> Iterator[str]:
-    """Run the service on a free port of this host."""
+    """Run the service on a free port of this host, as `mgformer serve` does.
+
+    `options` are those of `create_app`. The server is added to the list `server`.
+    """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        app = create_app(folder, api_key=api_key, limits=limits, watch_seconds=None)
-        server = uvicorn.Server(uvicorn.Config(app, log_level="error"))
-        thread = threading.Thread(target=server.run, args=([free],))
+        app = create_app(folder, watch_seconds=None, **options)
+        protocol: Any = partial(LimitedConnection, limits=connections)
+        config = uvicorn.Config(
+            app,
+            http=protocol,
+            ws="none",
+            log_level="error",
+            timeout_keep_alive=keep_alive,
+            timeout_graceful_shutdown=drain,  # type: ignore[arg-type]
+        )
+        running = uvicorn.Server(config)
+        if server is not None:
+            server.append(running)
+        thread = threading.Thread(target=running.run, args=([free],))
         thread.start()
         try:
-            while not server.started:
+            while not running.started:
                 assert thread.is_alive(), "the service did not start"
                 time.sleep(0.01)
             yield f"http://127.0.0.1:{free.getsockname()[1]}/"
         finally:
-            server.should_exit = True
+            running.should_exit = True
             thread.join()

@@ -12,8 +12,10 @@ from fastapi.testclient import TestClient
 from mgformer.data.ids import Ids
 from mgformer.serving import app
 from mgformer.serving.app import create_app
-from mgformer.serving.limits import Gate, Limits
+from mgformer.serving.gate import Gate
+from mgformer.serving.limits import Limits
 from mgformer.serving.monitoring import JsonLines, Metrics
+from mgformer.serving.security import Access
 from tests.serving.running import samples
 
 
@@ -162,8 +164,13 @@ def test_an_internal_error_in_the_middle_of_an_answer_is_logged(caplog):
     async def send(message):
         sent.append(message["type"])
 
-    gate = Gate(broken, limits=Limits(), metrics=Metrics(), api_key=None)
-    scope = {"type": "http", "method": "GET", "path": "/items", "headers": []}
+    gate = Gate(broken, limits=Limits(), metrics=Metrics(), access=Access())
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "path": "/items",
+        "headers": [(b"host", b"localhost")],
+    }
     asyncio.run(gate(scope, None, send))
     assert sent == ["http.response.start"]
     assert "inner workings" in caplog.text

@@ -20,7 +20,7 @@ from mgformer.recommend.recommender import Recommender
 from mgformer.serving.app import create_app
 from mgformer.serving.engine import Engine
 from mgformer.serving.schemas import ANSWER
-from tests.serving.running import eventually, samples
+from tests.serving.running import LOCAL, eventually, samples
 
 
 def reloads(client: TestClient) -> dict[str, float]:
@@ -34,7 +34,7 @@ def reloads(client: TestClient) -> dict[str, float]:
 def test_a_new_bundle_is_loaded_and_a_broken_one_is_refused(tmp_path: Path):
     folder = tmp_path / "run"
     Recommender.fit("demo", "itemknn").save(folder)
-    with TestClient(create_app(folder, watch_seconds=None)) as client:
+    with TestClient(create_app(folder, watch_seconds=None), client=LOCAL) as client:
         assert client.post("/admin/reload").json()["changed"] is False
         Recommender.fit("demo", "ease").save(folder)
         assert client.get("/model").json()["model"] == "itemknn"
@@ -59,7 +59,7 @@ def test_the_folder_is_watched_and_a_broken_bundle_is_read_once(
         return changed
 
     monkeypatch.setattr(Engine, "has_new_files", counted)
-    with TestClient(create_app(folder, watch_seconds=0.01)) as client:
+    with TestClient(create_app(folder, watch_seconds=0.01), client=LOCAL) as client:
 
         def reported() -> list[str]:
             errors = [record for record in caplog.records if record.levelno >= logging.ERROR]

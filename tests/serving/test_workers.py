@@ -77,7 +77,7 @@ def test_a_worker_without_a_usable_bundle_leaves_the_others_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv(worker.RUN, str(tmp_path))
-    monkeypatch.setenv(worker.LIMITS, "5 100")
+    monkeypatch.setenv(worker.OPTIONS, '{"limits": {"k": 5}}')
     with pytest.raises(SystemExit) as stop:
         worker.app(pause_seconds=0)
     assert stop.value.code == worker.UNUSABLE != 3  # at 3 uvicorn stops all workers

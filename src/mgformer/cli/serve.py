@@ -1,6 +1,9 @@
 """mgformer serve: a trained recommender as an HTTP service with a web page."""
 
+import functools
+import json
 import os
+from typing import Any
 
 from typer import Option
 
@@ -14,8 +17,21 @@ def command(
     host: str = Option("127.0.0.1", help="Address to listen on; 0.0.0.0 for all interfaces."),
     port: int = Option(8000, min=0, max=65_535, help="Port to listen on."),
     workers: int = Option(1, min=1, help="Number of processes."),
+    allow_host: list[str] = Option(
+        [],
+        metavar="NAME",
+        help="Another name of this service, as clients write it; * allows all. Can be repeated.",
+        show_default="loopback and --host",
+    ),
+    no_users: bool = Option(False, "--no-users", help="Do not list, search or compare users."),
     max_k: int = Option(1_000, min=1, help="Largest k of a request."),
     max_body: int = Option(1_000_000, min=1, help="Largest body of a request, in bytes."),
+    max_header: int = Option(32_768, min=256, help="Largest headers of a request, in bytes."),
+    max_connections: int = Option(500, min=1, help="Open connections of each process."),
+    header_timeout: float = Option(10.0, min=0.1, help="Seconds for the headers to arrive."),
+    body_timeout: float = Option(30.0, min=0.1, help="Seconds for the body to arrive."),
+    keep_alive: int = Option(5, min=1, help="Seconds to keep a connection without requests."),
+    drain: int = Option(10, min=0, help="Seconds that running requests have when it stops."),
 ) -> None:
     """Serve recommendations over HTTP, with a web page to try them.
 
@@ -27,14 +43,29 @@ def command(
 
         from mgformer.runs.bundle_files import load_bundle
         from mgformer.serving import worker
+        from mgformer.serving.connections import LimitedConnection
+        from mgformer.serving.limits import ConnectionLimits
         from mgformer.serving.monitoring import LOGGING
+        from mgformer.serving.security import allowed_hosts
     except ImportError:
         raise ConfigError("serving needs an extra: pip install 'mgformer[serve]'") from None
     with working():
         load_bundle(run)  # a broken bundle is reported once, before any worker starts
     # Workers are separate processes. They read from the environment what to serve.
     os.environ[worker.RUN] = str(run)
-    os.environ[worker.LIMITS] = f"{max_k} {max_body}"
+    options = {
+        "limits": {"k": max_k, "body_bytes": max_body},
+        "hosts": allowed_hosts(host, allow_host),
+        "list_users": not no_users,
+    }
+    os.environ[worker.OPTIONS] = json.dumps(options)
+    connections = ConnectionLimits(
+        connections=max_connections,
+        head_bytes=max_header,
+        head_seconds=header_timeout,
+        body_seconds=body_timeout,
+    )
+    protocol: Any = functools.partial(LimitedConnection, limits=connections)
     err.print(f"serving {run} at http://{host}:{port}  (press Ctrl-C to stop)", style="dim")
     uvicorn.run(
         "mgformer.serving.worker:app",
@@ -42,9 +73,15 @@ def command(
         port=port,
         workers=workers,
         factory=True,
+        http=protocol,
+        ws="none",
         log_config=LOGGING,
         access_log=False,
-        timeout_graceful_shutdown=10,
+        server_header=False,
+        # A client can write these headers itself, and nothing here needs them.
+        proxy_headers=False,
+        timeout_keep_alive=keep_alive,
+        timeout_graceful_shutdown=drain,
         # A worker does not answer health checks while it imports torch and loads the bundle. On a
         # slow machine that takes a minute, and a shorter timeout would kill it in a loop.
         timeout_worker_healthcheck=120,

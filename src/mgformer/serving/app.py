@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import logging
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,7 +17,9 @@ import polars as pl
 from fastapi import FastAPI
 from fastapi.responses import FileResponse, PlainTextResponse, Response
 from fastapi.staticfiles import StaticFiles
+from starlette.exceptions import HTTPException
 
+from mgformer.data.ids import ExternalId, Ids
 from mgformer.errors import MgformerError
 from mgformer.recommend.answer import Answer, TextId
 from mgformer.recommend.lists import items_of, numbers_of, with_names
@@ -25,14 +27,17 @@ from mgformer.recommend.query import Query
 from mgformer.runs.bundle import Bundle
 from mgformer.serving import schemas
 from mgformer.serving.engine import Engine
-from mgformer.serving.failures import FAILURES, HANDLERS
-from mgformer.serving.limits import Gate, Limits
+from mgformer.serving.failures import FAILURES, handlers
+from mgformer.serving.gate import Gate
+from mgformer.serving.limits import Limits
 from mgformer.serving.monitoring import Metrics
+from mgformer.serving.security import LOOPBACK, Access
 from mgformer.version import __version__
 
 JSON = "application/json"
 PAGE = Path(__file__).parent / "page"
 DEFAULT_LIMITS = Limits()
+NO_USERS = "this service does not list users"
 SearchText = Annotated[str, fastapi.Query(max_length=200)]
 SearchLimit = Annotated[int, fastapi.Query(ge=1, le=200)]
 
@@ -44,12 +49,19 @@ def create_app(
     *,
     limits: Limits = DEFAULT_LIMITS,
     api_key: str | None = None,
+    hosts: Sequence[str] = LOOPBACK,
+    list_users: bool = True,
     watch_seconds: float | None = 2.0,
 ) -> FastAPI:
     """Return the service for the bundle in a folder.
 
-    If an API key is given, every request except health checks needs it in the header X-API-Key.
-    A new bundle in the folder is looked for every `watch_seconds`, or never if this is None.
+    Args:
+        folder: Folder of the bundle.
+        limits: Limits of requests.
+        api_key: Every request except health checks needs this key in the header X-API-Key.
+        hosts: Names of the service that the header Host may have; "*" allows all.
+        list_users: Answer requests that list or search users.
+        watch_seconds: How often to look for a new bundle in the folder; None: never.
     """
     metrics, engine = Metrics(), Engine(folder)
 
@@ -96,13 +108,18 @@ def create_app(
         description="Recommendations from a trained bundle.",
         lifespan=lifespan,
         responses=FAILURES,
-        exception_handlers=HANDLERS,
+        exception_handlers=handlers(list_users=list_users),
         docs_url=None,
         redoc_url=None,
     )
-    app.add_middleware(Gate, limits=limits, metrics=metrics, api_key=api_key)
+    access = Access(api_key, tuple(hosts))
+    app.add_middleware(Gate, limits=limits, metrics=metrics, access=access)
     app.state.engine = engine
-    _add_answers(app, engine, limits)
+    _add_answers(app, engine, limits, list_users=list_users)
+    if list_users:
+        _add_users(app, engine)
+    else:
+        _refuse_users(app)
 
     without_key: dict[str, Any] = {"security": []}
 
@@ -139,12 +156,10 @@ def create_app(
     return app
 
 
-def _add_answers(app: FastAPI, engine: Engine, limits: Limits) -> None:
-    """Add the routes that answer questions about users and items."""
-    a_user, an_item = (
-        ids.values[0] if len(ids) else "" for ids in (engine.bundle.users, engine.bundle.items)
-    )
-    bodies = schemas.request_bodies(limits, a_user, an_item)
+def _add_answers(app: FastAPI, engine: Engine, limits: Limits, *, list_users: bool) -> None:
+    """Add the routes that answer questions about one user, about items and about the model."""
+    an_item = _first(engine.bundle.items)
+    bodies = schemas.request_bodies(limits, _first(engine.bundle.users, shown=list_users), an_item)
 
     # The first two encode their answers themselves: FastAPI would need more time to validate and
     # convert a list than the engine needs to make it.
@@ -170,6 +185,8 @@ def _add_answers(app: FastAPI, engine: Engine, limits: Limits) -> None:
         recommender = engine.loaded.recommender
         if body.item is not None:
             found = await engine.run(recommender.similar_items, body.item, body.k)
+        elif not list_users:
+            raise HTTPException(403, NO_USERS)
         else:
             found = await engine.run(recommender.similar_users, body.user, body.k)
         return found.to_dicts()
@@ -179,6 +196,21 @@ def _add_answers(app: FastAPI, engine: Engine, limits: Limits) -> None:
         """Find items by a part of their name or id; without `q`, return the most popular."""
         return (await engine.run(find_items, engine.bundle, q, limit)).to_dicts()
 
+    @app.get("/model")
+    async def model() -> dict[str, Any]:
+        """Describe the model in service: data, protocol, figures, config."""
+        bundle = engine.bundle
+        record = bundle.record.to_mapping()
+        del record["groups"]
+        sizes = {"num_users": len(bundle.users), "num_items": len(bundle.items)}
+        own = {"lists_users": list_users, "bundle": engine.loaded.checksum}
+        return {**record, **sizes, **own}
+
+
+def _add_users(app: FastAPI, engine: Engine) -> None:
+    """Add the routes that list users and what they have."""
+    a_user = str(_first(engine.bundle.users))
+
     @app.get("/users", response_model=list[TextId])
     async def users(q: SearchText = "", limit: SearchLimit = 20) -> Any:
         """Find users by a part of their id."""
@@ -187,7 +219,7 @@ def _add_answers(app: FastAPI, engine: Engine, limits: Limits) -> None:
 
     @app.get("/users/{user_id:path}", response_model=schemas.Owned)
     async def user(
-        user_id: Annotated[str, fastapi.Path(max_length=schemas.ID_LENGTH, examples=[str(a_user)])],
+        user_id: Annotated[str, fastapi.Path(max_length=schemas.ID_LENGTH, examples=[a_user])],
         limit: Annotated[int, fastapi.Query(ge=1, le=1_000)] = 100,
     ) -> Any:
         """Return how many items a user has, and the first of them."""
@@ -197,14 +229,19 @@ def _add_answers(app: FastAPI, engine: Engine, limits: Limits) -> None:
         items = with_names(bundle, own[:limit]).to_dicts()
         return {"user": bundle.users.values[int(number)], "total": len(own), "items": items}
 
-    @app.get("/model")
-    async def model() -> dict[str, Any]:
-        """Describe the model in service: data, protocol, figures, config."""
-        bundle = engine.bundle
-        record = bundle.record.to_mapping()
-        del record["groups"]
-        sizes = {"num_users": len(bundle.users), "num_items": len(bundle.items)}
-        return {**record, **sizes, "bundle": engine.loaded.checksum}
+
+def _refuse_users(app: FastAPI) -> None:
+    """Answer that users are not listed."""
+
+    @app.get("/users", include_in_schema=False)
+    @app.get("/users/{rest:path}", include_in_schema=False)
+    async def refuse() -> None:
+        raise HTTPException(403, NO_USERS)
+
+
+def _first(ids: Ids, *, shown: bool = True) -> ExternalId:
+    """Return an id as an example."""
+    return ids.values[0] if shown and len(ids) else ""
 
 
 def find_items(bundle: Bundle, text: str, limit: int) -> pl.DataFrame:

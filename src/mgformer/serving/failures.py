@@ -30,8 +30,10 @@ FAILURES: dict[int | str, dict[str, Any]] = {
     for status, description in {
         400: "The body is not valid JSON.",
         401: "The API key is missing or wrong.",
+        403: "Not allowed for this client, or switched off.",
         404: "A user or an item is unknown.",
         413: "The body is too large.",
+        421: "The header Host does not name this service.",
         422: "A value is not allowed.",
         503: "Too many requests are waiting; try again.",
     }.items()
@@ -41,12 +43,6 @@ FAILURES: dict[int | str, dict[str, Any]] = {
 def failure(status: int, message: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
     """Return an error as an answer."""
     return JSONResponse({"error": message}, status, headers)
-
-
-async def _wrong(request: Request, error: MgformerError) -> JSONResponse:
-    # The message of an unknown id searches for similar ids: other requests should not wait for it.
-    message = await asyncio.to_thread(str, error)
-    return failure(404 if isinstance(error, UnknownIdError) else 422, message)
 
 
 async def _invalid(request: Request, error: RequestValidationError) -> JSONResponse:
@@ -66,8 +62,14 @@ async def _refused(request: Request, error: HTTPException) -> JSONResponse:
     return failure(error.status_code, message, error.headers)
 
 
-HANDLERS: dict[Any, Any] = {
-    MgformerError: _wrong,
-    RequestValidationError: _invalid,
-    HTTPException: _refused,
-}
+def handlers(*, list_users: bool) -> dict[Any, Any]:
+    """Return what turns exceptions into answers."""
+
+    async def wrong(request: Request, error: MgformerError) -> JSONResponse:
+        # The message of an unknown id searches for similar ids: other requests should not wait for
+        # it. A service that does not list users names none.
+        read = str if list_users else Exception.__str__
+        message = await asyncio.to_thread(read, error)
+        return failure(404 if isinstance(error, UnknownIdError) else 422, message)
+
+    return {MgformerError: wrong, RequestValidationError: _invalid, HTTPException: _refused}

@@ -60,7 +60,8 @@ class JsonLines(logging.Formatter):
         entry |= {name: getattr(record, name) for name in self.FIELDS if hasattr(record, name)}
         if record.exc_info:
             entry["error"] = self.formatException(record.exc_info)
-        return json.dumps(entry, ensure_ascii=False)
+        # Characters such as U+2028 end a line for some readers: all but ASCII is escaped.
+        return json.dumps(entry)
 
 
 LOGGING: dict[str, Any] = {

@@ -1,6 +1,7 @@
 """One process of the service. Environment variables tell it what to serve."""
 
 import gc
+import json
 import logging
 import os
 import sys
@@ -16,7 +17,7 @@ from mgformer.errors import MgformerError
 from mgformer.serving.app import create_app
 from mgformer.serving.limits import Limits
 
-RUN, KEY, LIMITS = "MGFORMER_SERVE_RUN", "MGFORMER_API_KEY", "MGFORMER_SERVE_LIMITS"
+RUN, KEY, OPTIONS = "MGFORMER_SERVE_RUN", "MGFORMER_API_KEY", "MGFORMER_SERVE_OPTIONS"
 UNUSABLE = 2
 """Exit code of a worker without a usable bundle, as on the command line. Code 3 would make uvicorn
 stop all workers."""
@@ -34,13 +35,14 @@ def app(pause_seconds: float = 10.0) -> FastAPI:
     torch.set_num_threads(1)
     threadpool_limits(1)
     # While the event loop waits, the computing thread may hold the interpreter for this long. The
-    # default of Python is five times as long, which is more than most answers take.
-    sys.setswitchinterval(0.001)
+    # event loop gives it away at every write, so it waits once or twice for each request of a
+    # backlog. The default of Python is fifty times as long, which is more than most answers take.
+    sys.setswitchinterval(0.0001)
     prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
-    k, body = map(int, os.environ[LIMITS].split())
-    limits, key = Limits(k=k, body_bytes=body), os.environ.get(KEY) or None
+    options = json.loads(os.environ[OPTIONS])  # arguments of create_app
+    options |= {"limits": Limits(**options["limits"]), "api_key": os.environ.get(KEY) or None}
     try:
-        service = create_app(Path(os.environ[RUN]), limits=limits, api_key=key)
+        service = create_app(Path(os.environ[RUN]), **options)
     except MgformerError as error:
         # The command has checked the bundle before the first worker, so this worker replaces one
         # that has died. uvicorn starts new ones until the bundle is usable; the others keep going.

@@ -51,3 +51,27 @@ def test_at_most_a_thousand_items_of_a_user_are_shown(browser: Browser, tmp_path
         browser.sees("#has-title", "has 1,010 items")
         browser.click("#has-more", "Show the first 1,000")
         assert len(browser.texts("#has li")) == 1_000
+
+
+def test_without_users_the_page_starts_with_the_history(browser: Browser, bundle: Path) -> None:
+    with serving(bundle, list_users=False) as address:
+        browser.open(address)
+        browser.until(lambda: browser.hash == "#history")
+        browser.sees("#history h1", "Recommendations for a history")
+        assert browser.texts("nav a") == ["History", "Model"]
+        assert len(browser.ranked("history")) > 0
+
+
+def test_the_page_cannot_be_framed(browser: Browser, service: str) -> None:
+    browser.open(service)
+    browser.run(
+        "const frame = document.createElement('iframe'); frame.src = arguments[0];"
+        "frame.onload = () => (window.framed = true); document.body.append(frame)",
+        f"{service}page/icon.svg",
+    )
+    browser.until(lambda: browser.run("return window.framed"))
+    # Chromium shows its own page of another origin in place of the refused one.
+    assert browser.run("return document.querySelector('iframe').contentDocument") is None
+    refused(browser.driver)
+    browser.driver.get_log("performance")  # has the address of that page
+    browser.open(service)

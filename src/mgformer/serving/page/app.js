@@ -281,6 +281,11 @@ route();
 
 // The line beside the name is optional, so its errors are not shown.
 ask("model").then(
-  ({ model, dataset }) => ($("#brief").textContent = [model, dataset].filter(Boolean).join(" on ")),
+  ({ model, dataset, lists_users: listed }) => {
+    $("#brief").textContent = [model, dataset].filter(Boolean).join(" on ");
+    if (listed) return;
+    $("nav [data-view=users]").hidden = true;
+    if (state.view === "users") go({ view: "history", user: null });
+  },
   () => {},
 );
