@@ -24,16 +24,22 @@ def read_key(path: Path) -> bytes:
         raise ConfigError(
             f"{path}: the key cannot be read ({error.strerror}); check the path"
         ) from None
+    check_key(key, str(path))
+    return key
+
+
+def check_key(key: bytes, source: str = "key") -> None:
+    """Refuse a key that is short enough to be guessed."""
     if len(key) < SHORTEST:
         raise ConfigError(
-            f"{path}: got a key of {len(key)} bytes, expected at least {SHORTEST};"
-            f" make one with: openssl rand -hex 32 > {path}"
+            f"{source}: got a key of {len(key)} bytes, expected at least {SHORTEST}; make one with:"
+            " openssl rand -hex 32"
         )
-    return key
 
 
 def signature_of(content: bytes, key: bytes) -> str:
     """Return the signature, in hexadecimal."""
+    check_key(key)
     return hmac.new(key, PURPOSE + content, hashlib.sha256).hexdigest()
 
 

@@ -5,7 +5,7 @@ import os
 from typer import Option
 
 from mgformer.cli.console import err, working
-from mgformer.cli.options import RunFolder
+from mgformer.cli.options import RunFolder, Signed, key_in
 from mgformer.errors import ConfigError
 
 
@@ -16,6 +16,7 @@ def command(
     workers: int = Option(1, min=1, help="Number of processes."),
     max_k: int = Option(1_000, min=1, help="Largest k of a request."),
     max_body: int = Option(1_000_000, min=1, help="Largest body of a request, in bytes."),
+    signed: Signed = None,
 ) -> None:
     """Serve recommendations over HTTP, with a web page to try them.
 
@@ -31,9 +32,12 @@ def command(
     except ImportError:
         raise ConfigError("serving needs an extra: pip install 'mgformer[serve]'") from None
     with working():
-        load_bundle(run)  # a broken bundle is reported once, before any worker starts
+        load_bundle(
+            run, key_in(signed)
+        )  # a broken bundle is reported once, before any worker starts
     # Workers are separate processes. They read from the environment what to serve.
     os.environ[worker.RUN] = str(run)
+    os.environ[worker.SIGNED] = "" if signed is None else str(signed.absolute())
     os.environ[worker.LIMITS] = f"{max_k} {max_body}"
     err.print(f"serving {run} at http://{host}:{port}  (press Ctrl-C to stop)", style="dim")
     uvicorn.run(

@@ -45,13 +45,15 @@ def create_app(
     limits: Limits = DEFAULT_LIMITS,
     api_key: str | None = None,
     watch_seconds: float | None = 2.0,
+    signature_key: bytes | None = None,
 ) -> FastAPI:
     """Return the service for the bundle in a folder.
 
     If an API key is given, every request except health checks needs it in the header X-API-Key.
     A new bundle in the folder is looked for every `watch_seconds`, or never if this is None.
+    If a signature key is given, a bundle that is not signed with it is not loaded.
     """
-    metrics, engine = Metrics(), Engine(folder)
+    metrics, engine = Metrics(), Engine(folder, key=signature_key)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
