@@ -92,10 +92,11 @@ def tensor_changes(draw: st.DrawFn) -> Change:
                     tensor.view(-1)[places % tensor.numel()] = value
             elif way == "type":
                 tensors[name] = tensor.to(dtype)
-            elif way == "cut":
+            elif way == "cut" and tensor.ndim:
                 flat = {"flat": tensor.reshape(-1), "row": tensor[None], "scalar": tensor.sum()}
-                tensors[name] = tensor[: places % len(tensor)] if places % 2 else flat[shape]
-            elif way == "grow":
+                cut = places % 2 and tensor.numel()
+                tensors[name] = tensor[: places % len(tensor)] if cut else flat[shape]
+            elif way == "grow" and tensor.numel() and tensor.ndim:
                 tensors[name] = torch.cat([tensor, tensor[: 1 + places % 3]])
             elif way == "drop" and len(tensors) > 1:
                 tensors[f"{name}x"] = tensors.pop(name)

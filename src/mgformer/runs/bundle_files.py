@@ -116,7 +116,12 @@ def load_bundle(folder: Path, key: bytes | None = None) -> Bundle:
     """
     manifest = read_manifest(folder, key)
     with phase("loading", None):
-        pairs = _contents(folder, manifest.files["pairs"], private=True)
+        # Bundles of the same data share the name of the pairs file: another one may replace it.
+        mapped = _tensors(folder, manifest.files["pairs"], private=key is not None)
+        copied = (
+            {name: tensor.clone() for name, tensor in mapped.items()} if key is None else mapped
+        )
+        pairs = Contents(str(folder / manifest.files["pairs"].name), copied)
         users = _table(folder, manifest.files["users"])
         items = _table(folder, manifest.files["items"])
         user_ids = ids_of(users, str(folder / manifest.files["users"].name))
@@ -129,7 +134,10 @@ def load_bundle(folder: Path, key: bytes | None = None) -> Bundle:
         }
         folded, missing = _counts(pairs, len(user_ids))
         pairs.finish()
-        tensors = _contents(folder, manifest.files["scorer"], private=key is not None)
+        tensors = Contents(
+            str(folder / manifest.files["scorer"].name),
+            _tensors(folder, manifest.files["scorer"], private=key is not None),
+        )
         scorer = read_scorer(manifest.scorer, tensors, len(user_ids), len(item_ids))
         tensors.finish()
         per_user, weights = None, {}
@@ -250,16 +258,11 @@ def _kind_of(path: Path) -> str:
     return path.name.rpartition("-")[0]
 
 
-def _contents(folder: Path, file: File, *, private: bool) -> Contents:
-    return Contents(str(folder / file.name), _tensors(folder, file, private=private))
-
-
 def _tensors(folder: Path, file: File, *, private: bool) -> dict[str, Tensor]:
     """Return the tensors of a file.
 
     They are mapped, which lets several processes share them, unless they are `private`. A mapped
-    file must not be overwritten. Bundles of the same data share the name of the pairs file, so
-    pairs are private: another bundle may replace the file.
+    file must not be overwritten.
     """
     path = folder / file.name
     try:
