@@ -169,7 +169,7 @@ def test_a_bundle_that_is_replaced_and_put_back_during_loading_is_read_again(
     one.save(tmp_path)
     load, tries = Recommender.load, []
 
-    def interrupted(folder: Path) -> Recommender:
+    def interrupted(folder: Path, key: bytes | None) -> Recommender:
         tries.append(folder)
         if len(tries) == 1:
             other.save(folder)
