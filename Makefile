@@ -42,6 +42,7 @@ bench: setup  ## ratios against peers and limits, one after another
 	$(BIN)/python -m benchmarks.startup
 	$(BIN)/python -m benchmarks.ranking
 	$(BIN)/python -m benchmarks.reading
+	$(BIN)/python -m benchmarks.loading
 	$(BIN)/python -m benchmarks.baselines
 	$(BIN)/python -m benchmarks.training
 	$(BIN)/python -m benchmarks.attention

@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 
 from mgformer.errors import BundleError
+from mgformer.files import sha256_of
 from mgformer.models import BUILTIN
 from mgformer.ranking.topk import top_k
 from mgformer.runs import bundle_files
 from mgformer.runs.bundle import Bundle
 from mgformer.runs.bundle_files import MANIFEST, load_bundle, save_bundle, stamp_of
+from mgformer.runs.bundle_manifest import sealed
 from mgformer.runs.config import build_config
 from mgformer.runs.train import train
 
@@ -148,14 +150,26 @@ def test_a_missing_file_or_folder_is_refused(saved: Path) -> None:
 def rewrite(saved: Path, **changes: object) -> None:
     """Change the manifest and make its checksum right again, as a newer program would."""
     manifest = json.loads((saved / MANIFEST).read_text()) | changes
-    manifest.pop("checksum")
-    manifest["checksum"] = bundle_files._manifest_checksum(manifest)
-    (saved / MANIFEST).write_text(json.dumps(manifest))
+    (saved / MANIFEST).write_text(sealed(manifest))
 
 
 def test_a_newer_format_is_refused(saved: Path) -> None:
-    rewrite(saved, format=2, library="9.9.9")
-    with pytest.raises(BundleError, match=r"bundle format 2, written by mgformer 9.9.9.*upgrade"):
+    rewrite(saved, format=3, library="9.9.9")
+    with pytest.raises(BundleError, match=r"bundle format 3, written by mgformer 9.9.9.*upgrade"):
+        load_bundle(saved)
+
+
+def test_the_first_format_is_still_read(trained: Bundle, saved: Path) -> None:
+    files = json.loads((saved / MANIFEST).read_text())["files"]
+    for file in files.values():
+        del file["checksum"]
+        file["sha256"] = sha256_of(saved / file["name"])
+    rewrite(saved, format=1, files=files)
+    loaded = load_bundle(saved)
+    np.testing.assert_array_equal(loaded.scorer.weights, trained.scorer.weights)  # type: ignore[attr-defined]
+    files["scorer"]["sha256"] = files["pairs"]["sha256"]
+    rewrite(saved, format=1, files=files)
+    with pytest.raises(BundleError, match=r"scorer-.*changed since it was written"):
         load_bundle(saved)
 
 
@@ -166,7 +180,7 @@ def test_a_name_cannot_lead_out_of_the_folder(saved: Path) -> None:
     (saved / users["name"]).unlink()
     users["name"] = f"../{users['name']}"
     rewrite(saved, files=manifest["files"])
-    with pytest.raises(BundleError, match="missing from the bundle"):
+    with pytest.raises(BundleError, match=r"files\.users\.name: String should match pattern"):
         load_bundle(saved)
 
 

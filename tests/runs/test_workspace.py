@@ -8,10 +8,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from mgformer.errors import ConfigError
+from mgformer.errors import BundleError, ConfigError
 from mgformer.runs.config import build_config
 from mgformer.runs.workspace import Workspace
-from mgformer.training.checkpoint import NAME, Checkpoint, load_checkpoint
+from mgformer.training.checkpoint import NAME, Checkpoint, load_checkpoint, save_checkpoint
+from tests.command import assert_one_line, mgformer
 
 
 def config_of(**sections):
@@ -210,3 +211,39 @@ def test_tensorboard_gets_the_figures_and_drops_epochs_that_are_trained_again(
     assert told == [
         (place, 3), ("select/loss", 0.25, 3), ("select/ndcg@20", 0.5, 3), "closed",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"config": None}, "config: Field required"),
+        ({"config": []}, "config: Input should be a valid dictionary"),
+        ({"config": {"model": {}}}, "its config names no model"),
+        ({"config": {"model": "mgformer"}}, "its config names no model"),
+        ({"fingerprint": 5}, "fingerprint: Input should be a valid string"),
+        ({"stage": "third"}, "stage: Input should be"),
+        ({"results": {"choice": 3}}, "results.choice: Input should be a valid dictionary"),
+        ({"results": {"valid": {}}}, "the choice has None epochs"),
+        ({"results": {"choice": {"epochs": 1, "kind": "x"}}}, "the choice has kind = 'x'"),
+        ({"results": {"choice": {"epochs": 1, "more": 1}}}, "results.choice.more"),
+        ({"log": {}}, "log: Input should be a valid list"),
+        ({"log": [{"epoch": 1}]}, "its log has an entry without a time"),
+        ({"log": None}, "log: Field required"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("command", [False, True])
+def test_a_checkpoint_with_another_state_is_one_line(tmp_path, change, expected, command):
+    interrupted(tmp_path)
+    checkpoint = load_checkpoint(tmp_path)
+    state = {**checkpoint.state, **change}
+    state = {name: value for name, value in state.items() if value is not None}
+    save_checkpoint(tmp_path, Checkpoint(state, checkpoint.tensors))
+    if command:
+        done = mgformer("train", "--resume", "--out", tmp_path)
+        assert_one_line(done, expected.partition("'")[0])
+        return
+    with pytest.raises(BundleError) as caught:
+        Workspace(tmp_path, config_of(), resume=True)
+    assert str(caught.value).startswith(f"{tmp_path / NAME}: not a usable checkpoint (")
+    assert expected.partition("'")[0] in str(caught.value)

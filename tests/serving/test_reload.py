@@ -20,6 +20,7 @@ from mgformer.recommend.recommender import Recommender
 from mgformer.serving.app import create_app
 from mgformer.serving.engine import Engine
 from mgformer.serving.schemas import ANSWER
+from tests.crafted import change_tensors
 from tests.serving.running import LOCAL, eventually, samples
 
 
@@ -168,7 +169,7 @@ def test_a_bundle_that_is_replaced_and_put_back_during_loading_is_read_again(
     one.save(tmp_path)
     load, tries = Recommender.load, []
 
-    def interrupted(folder: Path) -> Recommender:
+    def interrupted(folder: Path, key: bytes | None) -> Recommender:
         tries.append(folder)
         if len(tries) == 1:
             other.save(folder)
@@ -184,3 +185,35 @@ def test_a_bundle_that_is_replaced_and_put_back_during_loading_is_read_again(
 def test_a_folder_without_a_bundle_is_refused(tmp_path: Path):
     with pytest.raises(BundleError, match="no trained recommender here"):
         create_app(tmp_path)
+
+
+def test_the_watcher_loads_no_crafted_bundle_and_none_with_another_signature(
+    tmp_path: Path, caplog
+):
+    folder, key = tmp_path / "run", b"k" * 32
+    Recommender.fit("demo", "itemknn").save(folder, key)
+    other = Recommender.fit("demo", "ease")
+
+    def reported() -> list[str]:
+        return [record.message for record in caplog.records if record.levelno >= logging.ERROR]
+
+    app = create_app(folder, watch_seconds=0.01, signature_key=key)
+    with TestClient(app) as client:
+        other.save(folder, b"o" * 32)
+        eventually(lambda: "its signature was not made with this key" in str(reported()))
+        other.save(folder)
+        eventually(lambda: "has no signature" in str(reported()))
+        assert "has no signature" in client.post("/admin/reload").json()["error"]
+        assert client.get("/model").json()["model"] == "itemknn"
+        other.save(folder, key)
+        eventually(lambda: client.get("/model").json()["model"] == "ease")
+    with TestClient(create_app(folder, watch_seconds=0.01)) as client:
+
+        def past_the_end(tensors):
+            tensors["train.indices"][-1] = 2**31 - 1
+
+        change_tensors(folder, "pairs", past_the_end)
+        eventually(lambda: "train.indices: got 2147483647" in str(reported()))
+        assert client.post("/recommend", json={"history": ["jazz-03"]}).status_code == 200
+    with pytest.raises(BundleError, match="has no signature"):
+        create_app(folder, signature_key=key)

@@ -101,6 +101,50 @@ def test_a_damaged_file_is_one_line_that_says_what_to_do(tmp_path, damage):
     assert path.exists()
 
 
+def test_every_flipped_bit_is_refused(tmp_path, rng):
+    """In the values, the state and the names; a bit that changes nothing is no damage."""
+    save_checkpoint(tmp_path, some(1))
+    path = tmp_path / NAME
+    content = path.read_bytes()
+    refused = 0
+    for place in rng.choice(len(content), 300, replace=False):
+        changed = bytearray(content)
+        changed[place] ^= 1 << int(rng.integers(8))
+        path.write_bytes(changed)
+        try:
+            found = load_checkpoint(tmp_path)
+        except BundleError as error:
+            assert str(error).startswith(f"{path}: not a usable checkpoint (")  # noqa: PT017
+            refused += 1
+        else:  # spaces in the header may become other spaces
+            assert_same(found, some(1))
+    assert refused >= 290
+
+
+def test_values_that_changed_are_refused(tmp_path):
+    save_checkpoint(tmp_path, some(1))
+    content = bytearray((tmp_path / NAME).read_bytes())
+    content[-1] ^= 1
+    (tmp_path / NAME).write_bytes(content)
+    with pytest.raises(BundleError, match=r"changed since it was written \(checksum\)"):
+        load_checkpoint(tmp_path)
+
+
+def test_the_checkpoint_of_an_older_version_is_resumed_with_a_warning(tmp_path, caplog):
+    wanted = some(1)
+    tensors = {name: tensor.contiguous() for name, tensor in wanted.tensors.items()}
+    safetensors.torch.save_file(tensors, tmp_path / NAME, {"mgformer": json.dumps(wanted.state)})
+    assert_same(load_checkpoint(tmp_path), wanted)
+    assert "without a checksum: it is not checked" in caplog.text
+
+
+@pytest.mark.parametrize("state", ["[]", "5", "null", '"x"', "[" * 100_000])
+def test_a_state_that_is_no_mapping_is_refused(tmp_path, state):
+    foreign(tmp_path / NAME, {"mgformer": state})
+    with pytest.raises(BundleError, match="not a usable checkpoint"):
+        load_checkpoint(tmp_path)
+
+
 def test_no_checkpoint_is_none(tmp_path):
     assert load_checkpoint(tmp_path) is None
     assert load_checkpoint(tmp_path / "no such folder") is None

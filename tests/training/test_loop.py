@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from mgformer.errors import ConfigError
+from mgformer.errors import BundleError, ConfigError
 from mgformer.models.base import TrainableModel
 from mgformer.models.mgformer import MGFormer
 from mgformer.ranking.scorers import DotScorer, Scorer
@@ -351,3 +351,49 @@ def test_a_finished_run_keeps_the_weights_of_its_checkpoint(pairs, tmp_path, mon
     done = fit(again, pairs, options(epochs=2), np.random.default_rng(0), start=start)
     assert (done.epochs, done.best_epoch, again.places) == (2, 2, [])
     assert torch.equal(model.p, again.p)
+
+
+def changed_tensor(name, change):
+    return lambda state, tensors: tensors.update({name: change(tensors[name])})
+
+
+CRAFTED = {
+    "no generator": lambda state, tensors: tensors.pop("generator"),
+    "short generator": changed_tensor("generator", lambda t: t[:7]),
+    "float generator": changed_tensor("generator", lambda t: t.float()),
+    "unknown part": lambda state, tensors: tensors.update({"x/y": torch.zeros(1)}),
+    "no weights": lambda state, tensors: tensors.pop("model/p"),
+    "no best": lambda state, tensors: tensors.pop("best/p"),
+    "other shape": changed_tensor("best/p", lambda t: torch.zeros(7, 3)),
+    "other type": changed_tensor("model/p", lambda t: t.float()),
+    "optimizer shape": changed_tensor("optimizer/0.0.exp_avg", lambda t: torch.zeros(9, 9)),
+    "optimizer place": lambda state, tensors: tensors.update(
+        {"optimizer/0.9.step": torch.ones(())}
+    ),
+    "optimizer name": lambda state, tensors: tensors.update({"optimizer/a": torch.ones(())}),
+    "optimizer part": lambda state, tensors: tensors.pop("optimizer/0.0.exp_avg_sq"),
+    "no epochs": lambda state, tensors: state.pop("epochs"),
+    "text epochs": lambda state, tensors: state.update(epochs="2"),
+    "negative epochs": lambda state, tensors: state.update(epochs=-1, history=[]),
+    "other history": lambda state, tensors: state.update(history=[{}]),
+    "best to come": lambda state, tensors: state.update(best_epoch=9),
+    "no shuffling": lambda state, tensors: state.pop("shuffling"),
+    "other shuffling": lambda state, tensors: state.update(shuffling={"bit_generator": "MT19937"}),
+    "huge shuffling": lambda state, tensors: state["shuffling"]["state"].update(state=10**400),
+}
+
+
+@pytest.mark.parametrize("name", CRAFTED)
+def test_a_checkpoint_that_does_not_fit_is_one_line(name, pairs, tmp_path, monkeypatch):
+    monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", 0)
+    save = {"save": lambda kept: save_checkpoint(tmp_path, kept)}
+    fit(Slope(), pairs, options(epochs=2), np.random.default_rng(0), **save)
+    kept = load_checkpoint(tmp_path)
+    CRAFTED[name](kept.state, kept.tensors)
+    save_checkpoint(tmp_path, kept)
+    start = load_checkpoint(tmp_path)
+    with pytest.raises(BundleError) as caught:
+        fit(Slope(), pairs, options(epochs=3), np.random.default_rng(0), start=start)
+    message = str(caught.value)
+    assert message.startswith(f"{tmp_path}/checkpoint.safetensors: not a usable checkpoint (")
+    assert message.isprintable()

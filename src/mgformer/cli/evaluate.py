@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from typer import Option
 
 from mgformer.cli.console import out, print_json, print_table, working
-from mgformer.cli.options import AsJson, RunFolder
+from mgformer.cli.options import AsJson, RunFolder, Signed, key_in
 from mgformer.cli.train import show_metrics, summary
 from mgformer.errors import BundleError
 
@@ -21,6 +21,7 @@ def command(
     run: RunFolder,
     against: Path | None = Option(None, help=AGAINST),
     metrics: list[str] = Option([], "--metric", help=METRIC),
+    signed: Signed = None,
     as_json: AsJson = False,
 ) -> None:
     """Measure a trained recommender on its held-out pairs."""
@@ -30,7 +31,8 @@ def command(
     from mgformer.runs.bundle_files import load_bundle
 
     with working():
-        bundle = load_bundle(run)
+        key = key_in(signed)
+        bundle = load_bundle(run, key)
         chosen = EvaluationConfig(**bundle.record.config.get("evaluation", {})).model_dump()
         if metrics:
             for metric in metrics:
@@ -39,7 +41,7 @@ def command(
         options = EvaluationConfig(**chosen)
         test = evaluate_part(bundle.scorer, bundle, "test", options)
         valid = evaluate_part(bundle.scorer, bundle, "valid", options)
-        comparison = compare(bundle, run, against) if against else None
+        comparison = compare(bundle, run, against, key) if against else None
     # A part without pairs, as after a refit, keeps its recorded figures.
     measured = {name: part.means for name, part in (("test", test), ("valid", valid)) if part}
     config = {**bundle.record.config, "evaluation": chosen}
@@ -58,12 +60,12 @@ def command(
         out.print(f"over {comparison['users']} users", style="dim")
 
 
-def compare(ours: "Bundle", run: Path, against: Path) -> dict[str, Any]:
+def compare(ours: "Bundle", run: Path, against: Path, key: bytes | None = None) -> dict[str, Any]:
     """Return differences and p-values of all per-user metrics that both runs have."""
     from mgformer.experiments.tables import paired_tests, significance_json
     from mgformer.runs.bundle_files import load_bundle
 
-    theirs = load_bundle(against)
+    theirs = load_bundle(against, key)
     if ours.per_user is None or theirs.per_user is None:
         empty = run if ours.per_user is None else against
         raise BundleError(f"{empty}: has no test users; nothing to compare")

@@ -5,13 +5,14 @@ from pathlib import Path
 from typer import Option
 
 from mgformer.cli.console import out, print_json, working
-from mgformer.cli.options import AsJson, RunFolder, place
+from mgformer.cli.options import AsJson, RunFolder, Signed, key_in, place
 
 
 def command(
     run: RunFolder,
     form: str = Option("parquet", "--format", help="One of parquet, npz, faiss, onnx and card."),
     target: Path | None = place("Folder.", "RUN/export"),
+    signed: Signed = None,
     as_json: AsJson = False,
 ) -> None:
     """Write vectors, a search index, an ONNX model or a model card."""
@@ -21,7 +22,7 @@ def command(
     check_form(form)
     with working():
         folder = target or run / "export"
-        done = export(load_bundle(run), form, folder)
+        done = export(load_bundle(run, key_in(signed)), form, folder)
     if as_json:
         print_json({"folder": str(folder), **done})
         return

@@ -7,6 +7,7 @@ from typer import Argument, Option
 
 from mgformer.data import DEFAULT_DATASET
 from mgformer.models import DEFAULT_MODEL
+from mgformer.signatures import read_key
 
 
 def place(help: str, default: str) -> Any:
@@ -27,3 +28,20 @@ RunFolder = Annotated[Path, Argument(help="Folder of a trained recommender.")]
 Data = Annotated[str | None, Argument(help=DATA, show_default=DEFAULT_DATASET)]
 ModelName = Annotated[str | None, Option("--model", help=MODELS, show_default=DEFAULT_MODEL)]
 OutsideModel = Annotated[str | None, Option("--model", help=OUTSIDE)]
+Sign = Annotated[
+    Path | None,
+    Option("--sign", metavar="KEYFILE", help="Sign the bundle with the key in this file."),
+]
+Signed = Annotated[
+    Path | None,
+    Option(
+        "--require-signature",
+        metavar="KEYFILE",
+        help="Refuse a bundle that is not signed with the key in this file.",
+    ),
+]
+
+
+def key_in(file: Path | None) -> bytes | None:
+    """Return the key in a key file; None if there is no file."""
+    return None if file is None else read_key(file)

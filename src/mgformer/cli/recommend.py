@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from typer import Option
 
 from mgformer.cli.console import err, json_text, out, print_json, print_table, working
-from mgformer.cli.options import AsJson, RunFolder
+from mgformer.cli.options import AsJson, RunFolder, Signed, key_in
 from mgformer.errors import ConfigError, DataError, UnknownIdError
 
 if TYPE_CHECKING:  # imported when a command runs, so that --help is instant
@@ -39,6 +39,7 @@ def command(
     exclude: Path | None = Option(None, help="File of items to leave out, one id per line."),
     with_seen: bool = Option(False, help="Include items that the user already has."),
     target: Path | None = Option(None, "--out", help=OUT),
+    signed: Signed = None,
     as_json: AsJson = False,
 ) -> None:
     """Recommend items that a user does not have yet.
@@ -61,7 +62,7 @@ def command(
     if target is not None:
         check_target(target)
     with working():
-        recommender = Recommender.load(run)
+        recommender = Recommender.load(run, key_in(signed))
         items = recommender.bundle.items
         narrowed: dict[str, Any] = {"k": k, "exclude_seen": not with_seen}
         if candidates is not None:

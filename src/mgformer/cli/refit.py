@@ -6,7 +6,7 @@ from pathlib import Path
 from typer import Option
 
 from mgformer.cli.console import out, print_json, working
-from mgformer.cli.options import AsJson, OutsideModel, RunFolder, place
+from mgformer.cli.options import AsJson, OutsideModel, RunFolder, Sign, Signed, key_in, place
 from mgformer.cli.train import show_metrics, summary
 from mgformer.errors import ConfigError
 
@@ -16,6 +16,8 @@ def command(
     target: Path | None = place("Folder of the new recommender.", "RUN-refit"),
     model: OutsideModel = None,
     resume: bool = Option(False, "--resume", help="Continue the interrupted refit in --out."),
+    sign: Sign = None,
+    signed: Signed = None,
     as_json: AsJson = False,
 ) -> None:
     """Train a tested recommender again on all its pairs, for production.
@@ -30,7 +32,8 @@ def command(
 
     folder = target or run.with_name(f"{run.name}-refit")
     check_folder(folder)
-    bundle = load_bundle(run)
+    key = key_in(sign)
+    bundle = load_bundle(run, key_in(signed))
     if model is not None:
         if model != bundle.record.model:
             raise ConfigError(f"{run}: the model there is {bundle.record.model}, got {model}")
@@ -43,7 +46,7 @@ def command(
 
     with working(how_to_continue):
         done = refit(bundle, folder=folder, resume=resume)
-        save_bundle(done, folder)
+        save_bundle(done, folder, key)
         remove_checkpoint(folder)
     if as_json:
         print_json(summary(done.record, folder))

@@ -5,7 +5,16 @@ from pathlib import Path
 from typer import Option
 
 from mgformer.cli.console import out, print_json, working
-from mgformer.cli.options import DATA, AsJson, RunFolder, place, settings_option
+from mgformer.cli.options import (
+    DATA,
+    AsJson,
+    RunFolder,
+    Sign,
+    Signed,
+    key_in,
+    place,
+    settings_option,
+)
 from mgformer.cli.train import summary
 from mgformer.errors import ConfigError
 
@@ -15,6 +24,8 @@ def command(
     new: str = Option(..., "--with", help=f"New interactions. {DATA}"),
     settings: list[str] = settings_option("Set an option of the data"),
     target: Path | None = place("Folder of the refreshed recommender.", "RUN"),
+    sign: Sign = None,
+    signed: Signed = None,
     as_json: AsJson = False,
 ) -> None:
     """Add new interactions to a trained recommender, without training.
@@ -36,10 +47,11 @@ def command(
                 f"--set {name}: a refresh takes options of the data only, such as data.time=NAME"
             )
     check_folder(folder)
+    key = key_in(sign)
     with working():
-        bundle = load_bundle(run)
+        bundle = load_bundle(run, key_in(signed))
         done = refresh(bundle, read_new(bundle, new, chosen.get("data")))
-        save_bundle(done, folder)
+        save_bundle(done, folder, key)
     if as_json:
         print_json(summary(done.record, folder))
         return

@@ -8,7 +8,7 @@ from typing import Any
 from typer import Option
 
 from mgformer.cli.console import err, working
-from mgformer.cli.options import RunFolder
+from mgformer.cli.options import RunFolder, Signed, key_in
 from mgformer.errors import ConfigError
 
 
@@ -32,6 +32,7 @@ def command(
     body_timeout: float = Option(30.0, min=0.1, help="Seconds for the body to arrive."),
     keep_alive: int = Option(5, min=1, help="Seconds to keep a connection without requests."),
     drain: int = Option(10, min=0, help="Seconds that running requests have when it stops."),
+    signed: Signed = None,
 ) -> None:
     """Serve recommendations over HTTP, with a web page to try them.
 
@@ -50,9 +51,11 @@ def command(
     except ImportError:
         raise ConfigError("serving needs an extra: pip install 'mgformer[serve]'") from None
     with working():
-        load_bundle(run)  # a broken bundle is reported once, before any worker starts
+        # A broken bundle is reported once, before any worker starts.
+        load_bundle(run, key_in(signed))
     # Workers are separate processes. They read from the environment what to serve.
     os.environ[worker.RUN] = str(run)
+    os.environ[worker.SIGNED] = "" if signed is None else str(signed.absolute())
     options = {
         "limits": {"k": max_k, "body_bytes": max_body},
         "hosts": allowed_hosts(host, allow_host),

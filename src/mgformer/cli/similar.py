@@ -3,7 +3,7 @@
 from typer import Option
 
 from mgformer.cli.console import out, print_json, print_table, working
-from mgformer.cli.options import AsJson, RunFolder
+from mgformer.cli.options import AsJson, RunFolder, Signed, key_in
 from mgformer.errors import ConfigError
 
 
@@ -12,6 +12,7 @@ def command(
     item: str | None = Option(None, help="Id of an item."),
     user: str | None = Option(None, help="Id of a user."),
     k: int = Option(20, "-k", help="Number of items or users."),
+    signed: Signed = None,
     as_json: AsJson = False,
 ) -> None:
     """Show the items most similar to an item, or similar users.
@@ -23,7 +24,7 @@ def command(
     from mgformer.recommend.recommender import Recommender  # here, so that --help is instant
 
     with working():
-        recommender = Recommender.load(run)
+        recommender = Recommender.load(run, key_in(signed))
         if item is not None:
             found = recommender.similar_items(item, k)
         else:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from typer import Option
 
 from mgformer.cli.console import out, print_json, print_table, working
-from mgformer.cli.options import AsJson, Data, ModelName, place, settings_option
+from mgformer.cli.options import AsJson, Data, ModelName, Sign, key_in, place, settings_option
 from mgformer.errors import ConfigError
 from mgformer.files import folder_name
 from mgformer.outside import is_outside
@@ -38,6 +38,7 @@ def command(
     before: Path | None = Option(None, "--from", help=BEFORE),
     resume: bool = Option(False, "--resume", help="Continue the interrupted run in --out."),
     profile: bool = Option(False, "--profile", help="Only show where the time of a step goes."),
+    sign: Sign = None,
     as_json: AsJson = False,
 ) -> None:
     """Train a model on interactions, evaluate it, and save it.
@@ -47,7 +48,8 @@ def command(
     from mgformer.runs import config as configs
     from mgformer.runs import train
     from mgformer.runs.bundle_files import check_folder, load_record, save_bundle
-    from mgformer.training.checkpoint import load_checkpoint, remove_checkpoint
+    from mgformer.runs.workspace import load_unfinished
+    from mgformer.training.checkpoint import remove_checkpoint
 
     def with_options(raw: dict[str, Any]) -> dict[str, Any]:
         return configs.with_settings(configs.with_choices(raw, data, model, seed), settings)
@@ -71,9 +73,10 @@ def command(
         return
     folder = run or default_folder(described)
     check_folder(folder)
+    key = key_in(sign)  # before hours of training
 
     def how_to_continue() -> str:
-        left = load_checkpoint(folder)
+        left = load_unfinished(folder)
         # Before the first checkpoint of this run, the folder may hold one of another run.
         if left is None or left.state["config"] != described.to_mapping():
             return ""
@@ -83,7 +86,7 @@ def command(
 
     with working(how_to_continue):
         bundle = train.train(described, folder=folder, resume=resume)
-        save_bundle(bundle, folder)
+        save_bundle(bundle, folder, key)
         remove_checkpoint(folder)
     if as_json:
         print_json(summary(bundle.record, folder))
@@ -103,9 +106,9 @@ def _what_to_try(folder: Path, users: "Ids") -> str:
 
 def _unfinished(run: Path, model: str | None) -> dict[str, Any] | None:
     """Return the options of the interrupted run in a folder, unless `model` is another model."""
-    from mgformer.training.checkpoint import load_checkpoint
+    from mgformer.runs.workspace import load_unfinished
 
-    left = load_checkpoint(run)
+    left = load_unfinished(run)
     if left is None and model is None:
         raise ConfigError(
             f"{run}: there is no unfinished run to continue; give the data and the model to start"

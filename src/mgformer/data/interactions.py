@@ -148,7 +148,10 @@ class Interactions:
         rows = np.concatenate([self.rows, other.rows])
         indices = np.concatenate([self.indices, other.indices])
         merged = Interactions.from_numbers(self.users, self.items, rows, indices, *values)
-        assert merged.duplicates == 0
+        if merged.duplicates:
+            raise DataError(
+                f"got {merged.duplicates:,} pairs that are in two parts, expected each pair in one"
+            )
         return merged
 
     def within(self, other: "Interactions") -> NDArray[np.bool_]:

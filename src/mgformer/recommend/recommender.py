@@ -73,9 +73,12 @@ class Recommender:
         return cls(train(config, read_dataset(data, config.data)))
 
     @classmethod
-    def load(cls, folder: str | Path) -> "Recommender":
-        """Load a recommender that `mgformer train` or `save` has written."""
-        return cls(load_bundle(Path(folder)))
+    def load(cls, folder: str | Path, key: bytes | None = None) -> "Recommender":
+        """Load a recommender that `mgformer train` or `save` has written.
+
+        If a key is given, a recommender that is not signed with it is refused.
+        """
+        return cls(load_bundle(Path(folder), key))
 
     def refit(self) -> "Recommender":
         """Return the model trained on all pairs, held-out pairs too: for use, not for tests."""
@@ -99,9 +102,12 @@ class Recommender:
         """
         return Recommender(refresh(self.bundle, read_new(self.bundle, data, options)))
 
-    def save(self, folder: str | Path) -> None:
-        """Write the recommender to a folder. An older one in the folder is replaced in one step."""
-        save_bundle(self.bundle, Path(folder))
+    def save(self, folder: str | Path, key: bytes | None = None) -> None:
+        """Write the recommender to a folder. An older one in the folder is replaced in one step.
+
+        If a key is given, at least 32 bytes, the recommender is signed with it.
+        """
+        save_bundle(self.bundle, Path(folder), key)
 
     def recommend(self, users: SomeIds, k: int = 20, **options: Any) -> pl.DataFrame:
         """Return the best items of one user or several users of the training data.

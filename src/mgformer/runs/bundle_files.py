@@ -3,50 +3,69 @@
 Tensors are safetensors files. Ids and per-user metrics are Parquet files. Data files carry their
 checksum in their name and are written first. Replacing the manifest is the one step that makes a
 bundle current. So a crash leaves the old bundle or the new one, and readers never see half of one.
-Loading runs no code from the files: kinds are looked up in a table, and every byte is checked.
+Loading runs no code from the files. `bundle_manifest.py`, `bundle_check.py` and `bundle_scorer.py`
+check what is read.
 """
 
 import contextlib
 import hashlib
-import json
 import os
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import safetensors
 import safetensors.torch
 import scipy.sparse as sp
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from mgformer.data.ids import Ids
+from mgformer.checksums import checksum_of_bytes, checksum_of_file
 from mgformer.data.interactions import Interactions
 from mgformer.errors import BundleError
 from mgformer.files import sha256_of, write_text
 from mgformer.progress import phase
-from mgformer.ranking.scorers import DotScorer, HistoryScorer, Scorer, SumScorer
+from mgformer.ranking.scorers import Scorer
 from mgformer.runs.bundle import Bundle
-from mgformer.runs.record import Record, read_record
+from mgformer.runs.bundle_check import (
+    Contents,
+    check_per_user,
+    check_score,
+    check_values,
+    ids_of,
+    names_of,
+    pairs_of,
+)
+from mgformer.runs.bundle_manifest import (
+    FILES,
+    FORMAT,
+    File,
+    checksum_of_manifest,
+    read_checked,
+    read_manifest,
+    sealed,
+)
+from mgformer.runs.bundle_manifest import MANIFEST as MANIFEST
+from mgformer.runs.bundle_scorer import read_scorer
+from mgformer.runs.record import Record
 from mgformer.version import __version__
 
-FORMAT = 1
-MANIFEST = "bundle.json"
-SCORERS: dict[str, type[Scorer]] = {
-    kind.kind: kind for kind in (DotScorer, HistoryScorer, SumScorer)
-}
 PARTS = ("train", "valid", "test", "history")
 ORDERS = ("times", "places")
-FILES = ("scorer", "pairs", "users", "items", "per_user", "weights")
 Stamp = frozenset[tuple[str, int, int, int]]
 
 
-def save_bundle(bundle: Bundle, folder: Path) -> None:
-    """Write a bundle; it replaces an existing one in one step."""
+def save_bundle(bundle: Bundle, folder: Path, key: bytes | None = None) -> None:
+    """Write a bundle; it replaces an existing one in one step. With a key, it is signed."""
     check_folder(folder)
     folder.mkdir(parents=True, exist_ok=True)
     described, tensors = _pack_scorer(bundle.scorer)
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point():
+            check_values(str(folder), name, tensor)  # what could not be loaded is not written
     pairs = {}
     for name in PARTS:
         part: Interactions | None = getattr(bundle, name)
@@ -75,85 +94,83 @@ def save_bundle(bundle: Bundle, folder: Path) -> None:
             files["per_user"] = _write_table(folder, "per_user", bundle.per_user)
         if bundle.weights:
             files["weights"] = _write_tensors(folder, "weights", dict(bundle.weights))
-        manifest = {
+        manifest: dict[str, Any] = {
             "format": FORMAT,
             "library": __version__,
             "scorer": described,
             "files": files,
             "record": bundle.record.to_mapping(),
         }
-        manifest["checksum"] = _manifest_checksum(manifest)
-        write_text(folder / MANIFEST, json.dumps(manifest, indent=2) + "\n")
+        write_text(folder / MANIFEST, sealed(manifest, key))
     named = {file["name"] for file in files.values()}
     for old in folder.iterdir():
         if _kind_of(old) in FILES and old.name not in named:
             old.unlink(missing_ok=True)
 
 
-def load_bundle(folder: Path) -> Bundle:
-    """Read a bundle and check every byte."""
-    manifest = _read_manifest(folder)
+def load_bundle(folder: Path, key: bytes | None = None) -> Bundle:
+    """Read a bundle and check every byte, every index and every value.
+
+    With a key, the bundle must be signed with it. Then nothing is mapped: what was checked cannot
+    change any more, also if others can write to the folder.
+    """
+    manifest = read_manifest(folder, key)
     with phase("loading", None):
-        try:
-            paths = {name: _checked(folder, file) for name, file in manifest["files"].items()}
-            # A mapped file must not be overwritten. Bundles of the same data share the name of the
-            # pairs file, so its tensors are copied: another bundle may replace the file.
-            mapped = safetensors.torch.load_file(paths["pairs"])
-            pairs = {name: tensor.clone() for name, tensor in mapped.items()}
-            users, items = (pl.read_parquet(paths[name]) for name in ("users", "items"))
-            scorer = _unpack_scorer(
-                manifest["scorer"], safetensors.torch.load_file(paths["scorer"])
-            )
-            per_user = pl.read_parquet(paths["per_user"]) if "per_user" in paths else None
-            weights = safetensors.torch.load_file(paths["weights"]) if "weights" in paths else {}
-        except (
-            KeyError,
-            OSError,
-            TypeError,
-            safetensors.SafetensorError,
-            pl.exceptions.PolarsError,
-        ) as error:
-            raise BundleError(f"{folder}: not a usable bundle ({error}); train it again") from None
-    user_ids, item_ids = Ids(users["id"]), Ids(items["id"])
-
-    def part(name: str) -> Interactions | None:
-        if f"{name}.indptr" not in pairs:
-            return None
-        indptr, indices = pairs[f"{name}.indptr"].numpy(), pairs[f"{name}.indices"].numpy()
-        found = (pairs.get(f"{name}.{order}") for order in ORDERS)
-        times, places = (None if order is None else order.numpy() for order in found)
-        return Interactions(user_ids, item_ids, indptr, indices, times, places)
-
-    train, valid, test = part("train"), part("valid"), part("test")
-    assert train is not None
-    assert valid is not None
-    assert test is not None
-    names = items["name"] if "name" in items.columns else None
-    folded = pairs.get("folded_users", torch.zeros(0, dtype=torch.int64))
-    missing = pairs.get("test.missing")
+        # Bundles of the same data share the name of the pairs file: another one may replace it.
+        mapped = _tensors(folder, manifest.files["pairs"], private=key is not None)
+        copied = (
+            {name: tensor.clone() for name, tensor in mapped.items()} if key is None else mapped
+        )
+        pairs = Contents(str(folder / manifest.files["pairs"].name), copied)
+        users = _table(folder, manifest.files["users"])
+        items = _table(folder, manifest.files["items"])
+        user_ids = ids_of(users, str(folder / manifest.files["users"].name))
+        item_ids = ids_of(items, str(folder / manifest.files["items"].name))
+        names = names_of(items, str(folder / manifest.files["items"].name))
+        parts = {
+            name: pairs_of(pairs, name, user_ids, item_ids)
+            for name in PARTS
+            if name != "history" or f"{name}.indptr" in pairs
+        }
+        folded, missing = _counts(pairs, len(user_ids))
+        pairs.finish()
+        tensors = Contents(
+            str(folder / manifest.files["scorer"].name),
+            _tensors(folder, manifest.files["scorer"], private=key is not None),
+        )
+        scorer = read_scorer(manifest.scorer, tensors, len(user_ids), len(item_ids))
+        tensors.finish()
+        per_user, weights = None, {}
+        if "per_user" in manifest.files:
+            per_user = _table(folder, manifest.files["per_user"])
+            check_per_user(per_user, user_ids, str(folder / manifest.files["per_user"].name))
+        if "weights" in manifest.files:
+            weights = _tensors(folder, manifest.files["weights"], private=key is not None)
+    record = manifest.record_of(folder)
+    check_score(record, [part for part in parts.values() if len(part)], str(folder))
     return Bundle(
         scorer=scorer,
-        train=train,
-        valid=valid,
-        test=test,
-        history=part("history"),
+        train=parts["train"],
+        valid=parts["valid"],
+        test=parts["test"],
+        history=parts.get("history"),
         item_names=names,
-        record=read_record(manifest.get("record"), str(folder)),
+        record=record,
         per_user=per_user,
         weights=weights,
-        folded_users=folded.numpy(),
-        missing=None if missing is None else missing.numpy(),
+        folded_users=folded,
+        missing=missing,
     )
 
 
 def load_record(folder: Path) -> Record:
     """Return the record of the bundle in a folder, without reading its tensors."""
-    return read_record(_read_manifest(folder).get("record"), str(folder))
+    return read_manifest(folder).record_of(folder)
 
 
 def manifest_checksum(folder: Path) -> str:
     """Return the checksum that identifies the bundle in a folder."""
-    return _manifest_checksum(_read_manifest(folder))
+    return checksum_of_manifest(read_checked(folder))
 
 
 def stamp_of(folder: Path) -> Stamp:
@@ -212,31 +229,6 @@ def _unshared(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return apart
 
 
-def _unpack_scorer(description: dict[str, Any], tensors: dict[str, Tensor]) -> Scorer:
-    settings = dict(description)
-    kind = settings.pop("kind")
-    if kind not in SCORERS:
-        raise BundleError(f"unknown kind of scorer {kind!r}; upgrade mgformer")
-    values: dict[str, Any] = settings
-    inside = {key.partition("/")[0] for key in tensors if "/" in key}
-    for name in inside:
-        inner = {
-            key.partition("/")[2]: tensor
-            for key, tensor in tensors.items()
-            if key.startswith(f"{name}/")
-        }
-        values[name] = _unpack_scorer(values[name], inner)
-    for name in {key.partition(".")[0] for key in tensors if "/" not in key}:
-        if name in tensors:
-            values[name] = tensors[name]
-            continue
-        data, indices, indptr, shape = (
-            tensors[f"{name}.{part}"].numpy() for part in ("data", "indices", "indptr", "shape")
-        )
-        values[name] = sp.csr_array((data, indices, indptr), shape=tuple(shape))
-    return SCORERS[kind](**values)
-
-
 def _write_tensors(folder: Path, name: str, tensors: dict[str, Tensor]) -> dict[str, Any]:
     draft = folder / f".{name}.{os.getpid()}.tmp"
     safetensors.torch.save_file(tensors, draft)
@@ -251,14 +243,14 @@ def _write_table(folder: Path, name: str, table: pl.DataFrame) -> dict[str, Any]
 
 def _keep(draft: Path, name: str, suffix: str) -> dict[str, Any]:
     """Rename a draft to its final name, which contains its checksum."""
-    checksum = sha256_of(draft)
+    checksum = checksum_of_file(draft)
     final = draft.with_name(f"{name}-{checksum[:12]}.{suffix}")
     draft.chmod(0o644)  # safetensors writes for the owner only
     with draft.open("rb+") as stream:
         os.fsync(stream.fileno())
     size = draft.stat().st_size
     draft.replace(final)
-    return {"name": final.name, "bytes": size, "sha256": checksum}
+    return {"name": final.name, "bytes": size, "checksum": checksum}
 
 
 def _kind_of(path: Path) -> str:
@@ -266,46 +258,83 @@ def _kind_of(path: Path) -> str:
     return path.name.rpartition("-")[0]
 
 
-def _read_manifest(folder: Path) -> dict[str, Any]:
-    path = folder / MANIFEST
-    if not path.is_file():
-        raise BundleError(
-            f"{folder}: no trained recommender here (no {MANIFEST});"
-            f" train one with: mgformer train --out {folder}"
-        )
+def _tensors(folder: Path, file: File, *, private: bool) -> dict[str, Tensor]:
+    """Return the tensors of a file.
+
+    They are mapped, which lets several processes share them, unless they are `private`. A mapped
+    file must not be overwritten.
+    """
+    path = folder / file.name
     try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
-        written = int(manifest["format"])
-        library = manifest["library"]
-    except (ValueError, KeyError, TypeError):
-        raise BundleError(f"{path}: damaged, not valid JSON; train it again") from None
-    if written > FORMAT:
-        raise BundleError(
-            f"{path}: bundle format {written}, written by mgformer {library}; this is mgformer"
-            f" {__version__}, which reads up to {FORMAT}: upgrade it"
-        )
-    if manifest.pop("checksum", None) != _manifest_checksum(manifest):
-        raise BundleError(f"{path}: changed since it was written (checksum); train it again")
-    assert isinstance(manifest, dict)
-    return manifest
+        if private:
+            return safetensors.torch.load(_content(path, file))
+        _check_size(path, file)
+        _check_checksum(path, file, checksum_of_file(path) if file.checksum else sha256_of(path))
+        return safetensors.torch.load_file(path)
+    except FileNotFoundError:
+        raise _missing(path) from None
+    except (safetensors.SafetensorError, KeyError, TypeError, ValueError) as error:
+        if isinstance(error, BundleError):
+            raise
+        raise _unusable(path, error) from None
 
 
-def _checked(folder: Path, file: dict[str, Any]) -> Path:
-    path = folder / Path(file["name"]).name  # a name cannot lead out of the folder
+def _table(folder: Path, file: File) -> pl.DataFrame:
+    path = folder / file.name
+    content = _content(path, file)
+    try:
+        return pl.read_parquet(content)
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError) as error:
+        raise _unusable(path, error) from None
+
+
+def _content(path: Path, file: File) -> bytes:
+    """Return the bytes of a file, which are those that were written."""
+    try:
+        _check_size(path, file)
+        content = path.read_bytes()
+    except FileNotFoundError:
+        raise _missing(path) from None
+    plain = None if file.checksum else hashlib.sha256(content).hexdigest()
+    _check_checksum(path, file, plain or checksum_of_bytes(content))
+    return content
+
+
+def _check_size(path: Path, file: File) -> None:
     if not path.is_file():
-        raise BundleError(f"{path}: missing from the bundle; copy the folder whole, or train again")
+        raise _missing(path)
     size = path.stat().st_size
-    if size != file["bytes"]:
+    if size != file.bytes:
         raise BundleError(
-            f"{path}: {size} bytes, expected {file['bytes']}: truncated or not the file that was"
+            f"{path}: {size} bytes, expected {file.bytes}: truncated or not the file that was"
             " written; copy the folder again, or train again"
         )
-    if sha256_of(path) != file["sha256"]:
+
+
+def _check_checksum(path: Path, file: File, found: str) -> None:
+    if found != (file.checksum or file.sha256):
         raise BundleError(
             f"{path}: changed since it was written (checksum); copy it again, or train again"
         )
-    return path
 
 
-def _manifest_checksum(manifest: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
+def _missing(path: Path) -> BundleError:
+    return BundleError(f"{path}: missing from the bundle; copy the folder whole, or train again")
+
+
+def _unusable(path: Path, error: BaseException) -> BundleError:
+    """Return the error for a file that was written as it is, but not by mgformer."""
+    why = ascii(str(error).partition("\n")[0])[1:-1][:200]
+    return BundleError(f"{path}: not a usable file of a bundle ({why}); train it again")
+
+
+def _counts(pairs: Contents, num_users: int) -> tuple[NDArray[np.int64], NDArray[np.int64] | None]:
+    """Return folded users, and the number of missing test items of each user."""
+    folded: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+    if "folded_users" in pairs:
+        folded = pairs.numbers("folded_users", [torch.int64], num_users, None)
+        if not (folded[1:] > folded[:-1]).all():
+            pairs.refuse("folded_users", "users out of order, or twice", "ascending numbers")
+    if "test.missing" not in pairs:
+        return folded, None
+    return folded, pairs.numbers("test.missing", [torch.int64], 1 << 31, num_users)

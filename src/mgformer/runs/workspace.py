@@ -2,9 +2,12 @@
 
 import logging
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
+
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from mgformer.errors import ConfigError
+from mgformer.ranking.score import Kind
 from mgformer.runs.config import different_options
 from mgformer.training.checkpoint import (
     Checkpoint,
@@ -17,6 +20,67 @@ from mgformer.training.log import Entry, Log
 from mgformer.training.loop import Hooks
 
 logger = logging.getLogger("mgformer")
+
+
+class _Results(BaseModel):
+    """What the stage before has found; empty if there was none."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    valid: dict[str, float] = {}
+    choice: dict[Literal["epochs", "kind", "gamma", "delta", "eta", "kappa"], Any] = {}
+
+    @model_validator(mode="after")
+    def _is_a_choice(self) -> "_Results":
+        if not self.model_fields_set:
+            return self
+        epochs = self.choice.get("epochs")
+        if type(epochs) is not int or epochs < 0:
+            raise ValueError(f"the choice has {epochs!r} epochs")
+        for name, value in self.choice.items():
+            fits = value is None or type(value) in (int, float)
+            if name == "kind":
+                fits = value is None or value in get_args(Kind)
+            if not fits:
+                raise ValueError(f"the choice has {name} = {value!r}")
+        return self
+
+
+class _State(BaseModel):
+    """The plain values of a checkpoint that say which run it belongs to."""
+
+    model_config = ConfigDict(strict=True)
+
+    config: dict[str, Any]
+    fingerprint: str
+    stage: Literal["select", "refit"]
+    results: _Results
+    log: list[dict[str, Any]]
+
+    @model_validator(mode="after")
+    def _has_a_model_and_times(self) -> "_State":
+        model = self.config.get("model")
+        if not isinstance(model, dict) or not isinstance(model.get("name"), str):
+            raise ValueError("its config names no model")
+        for entry in self.log:
+            times = [entry.get("seconds"), entry.get("validation_seconds", 0.0)]
+            if any(type(value) not in (int, float) for value in times):
+                raise ValueError("its log has an entry without a time")
+        return self
+
+
+def load_unfinished(folder: Path) -> Checkpoint | None:
+    """Read the checkpoint in `folder` and check which run it belongs to; None if there is none."""
+    found = load_checkpoint(folder)
+    if found is None:
+        return None
+    try:
+        _State.model_validate(found.state)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        where = ".".join(map(str, problem["loc"]))
+        raise found.unusable(f"{where}: {problem['msg']}") from None
+    return found
 
 
 class Workspace:
@@ -32,7 +96,7 @@ class Workspace:
         self.fingerprint, self.stage = "", "select"
         self.results: dict[str, Any] = {}
         self.found = self._found(resume)
-        self.entries: list[Entry] = self.found.state["log"] if self.found else []
+        self.entries: list[Entry] = list(self.found.state["log"]) if self.found else []
         if self.found:
             self.results = self.found.state["results"]
         self.log: Log | None = None
@@ -72,7 +136,7 @@ class Workspace:
                     "%s: starting over; --resume would continue the unfinished run", self.folder
                 )
             return None
-        found = load_checkpoint(self.folder)
+        found = load_unfinished(self.folder)
         if found is None:
             logger.info("%s: no checkpoint; starting from the beginning", self.folder)
             return None

@@ -52,6 +52,7 @@ def create_app(
     hosts: Sequence[str] = LOOPBACK,
     list_users: bool = True,
     watch_seconds: float | None = 2.0,
+    signature_key: bytes | None = None,
 ) -> FastAPI:
     """Return the service for the bundle in a folder.
 
@@ -62,8 +63,9 @@ def create_app(
         hosts: Names of the service that the header Host may have; "*" allows all.
         list_users: Answer requests that list or search users.
         watch_seconds: How often to look for a new bundle in the folder; None: never.
+        signature_key: Load only bundles that are signed with this key.
     """
-    metrics, engine = Metrics(), Engine(folder)
+    metrics, engine = Metrics(), Engine(folder, key=signature_key)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:

@@ -16,8 +16,11 @@ from threadpoolctl import threadpool_limits
 from mgformer.errors import MgformerError
 from mgformer.serving.app import create_app
 from mgformer.serving.limits import Limits
+from mgformer.signatures import read_key
 
 RUN, KEY, OPTIONS = "MGFORMER_SERVE_RUN", "MGFORMER_API_KEY", "MGFORMER_SERVE_OPTIONS"
+SIGNED = "MGFORMER_SERVE_SIGNED"
+"""Names the file with the key that bundles must be signed with; empty if they need not be."""
 UNUSABLE = 2
 """Exit code of a worker without a usable bundle, as on the command line. Code 3 would make uvicorn
 stop all workers."""
@@ -41,8 +44,10 @@ def app(pause_seconds: float = 10.0) -> FastAPI:
     prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
     options = json.loads(os.environ[OPTIONS])  # arguments of create_app
     options |= {"limits": Limits(**options["limits"]), "api_key": os.environ.get(KEY) or None}
+    signed = os.environ.get(SIGNED)
     try:
-        service = create_app(Path(os.environ[RUN]), **options)
+        key = read_key(Path(signed)) if signed else None
+        service = create_app(Path(os.environ[RUN]), signature_key=key, **options)
     except MgformerError as error:
         # The command has checked the bundle before the first worker, so this worker replaces one
         # that has died. uvicorn starts new ones until the bundle is usable; the others keep going.

@@ -15,6 +15,7 @@ from typing import Any, TypedDict
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from torch import Tensor
 
 from mgformer.data.interactions import Interactions
@@ -220,15 +221,52 @@ def _restore(
     generator: torch.Generator,
 ) -> tuple[Fit, dict[str, Tensor]]:
     parts: dict[str, dict[str, Tensor]] = {"model": {}, "best": {}, "optimizer": {}}
-    for key, tensor in start.tensors.items():
-        part, _, name = key.partition("/")
-        if name:
-            parts[part][name] = tensor
-    model.load_state_dict(parts["model"])
-    load_state_tensors(optimizers, parts["optimizer"])
-    generator.set_state(start.tensors["generator"])
-    state: dict[str, Any] = start.state
-    shuffling.bit_generator.state = state["shuffling"]
-    value = -math.inf if state["best_value"] is None else state["best_value"]
-    done = Fit(state["epochs"], state["best_epoch"], value, list(state["history"]))
-    return done, parts["best"]
+    try:
+        for key, tensor in start.tensors.items():
+            part, _, name = key.partition("/")
+            if name:
+                parts[part][name] = tensor
+        state = _State.model_validate(start.state)
+        for part in ("model", "best"):
+            _check_weights(parts[part], model)
+        model.load_state_dict(parts["model"])
+        load_state_tensors(optimizers, parts["optimizer"])
+        generator.set_state(start.tensors["generator"])
+        shuffling.bit_generator.state = state.shuffling
+    except ValidationError as error:
+        problem = error.errors()[0]
+        where = ".".join(map(str, problem["loc"]))
+        raise start.unusable(f"{where}: {problem['msg']}") from None
+    except (KeyError, IndexError, TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise start.unusable(f"{type(error).__name__}: {error}") from None
+    value = -math.inf if state.best_value is None else state.best_value
+    return Fit(state.epochs, state.best_epoch, value, list(state.history)), parts["best"]
+
+
+class _State(BaseModel):
+    """The plain values of a checkpoint that the loop needs."""
+
+    model_config = ConfigDict(strict=True)
+
+    epochs: int = Field(ge=0)
+    best_epoch: int = Field(ge=0)
+    best_value: float | None
+    history: list[Entry]
+    shuffling: dict[str, Any]
+
+    @model_validator(mode="after")
+    def _agrees(self) -> "_State":
+        if len(self.history) != self.epochs or self.best_epoch > self.epochs:
+            raise ValueError(
+                f"{self.epochs} epochs, {len(self.history)} log entries, best {self.best_epoch}"
+            )
+        return self
+
+
+def _check_weights(found: dict[str, Tensor], model: TrainableModel) -> None:
+    """Refuse weights with other names, types or shapes than those of the model."""
+    wanted = {name: (v.dtype, v.shape) for name, v in model.state_dict().items()}
+    got = {name: (v.dtype, v.shape) for name, v in found.items()}
+    for name in sorted({*wanted, *got}):
+        if wanted.get(name) != got.get(name):
+            raise ValueError(f"{name}: got {got.get(name)}, expected {wanted.get(name)}")

@@ -19,6 +19,9 @@ from mgformer.errors import ConfigError
 from mgformer.models.base import TrainableModel
 from mgformer.training.options import TrainConfig
 
+ADAM_STATE = {"step", "exp_avg", "exp_avg_sq"}
+ROW_STATE = {"step", "mean", "square"}
+
 
 class RowAdam(Optimizer):
     """Adam for tables with sparse gradients; it updates only the rows with a gradient."""
@@ -115,11 +118,19 @@ def state_tensors(optimizers: Sequence[Optimizer]) -> dict[str, Tensor]:
 
 
 def load_state_tensors(optimizers: Sequence[Optimizer], tensors: dict[str, Tensor]) -> None:
-    """Restore what `state_tensors` returned."""
+    """Restore what `state_tensors` returned; other tensors are a ValueError."""
     for number, optimizer in enumerate(optimizers):
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        names = ROW_STATE if isinstance(optimizer, RowAdam) else ADAM_STATE
         state: dict[int, dict[str, Tensor]] = {}
         for key, value in tensors.items():
             owner, place, name = key.split(".")
             if int(owner) == number:
+                shape = parameters[int(place)].shape if name != "step" else torch.Size()
+                if value.shape != shape or not value.is_floating_point():
+                    raise ValueError(f"{key}: got {value.dtype} of {list(value.shape)}")
                 state.setdefault(int(place), {})[name] = value
+        for owned, memory in state.items():
+            if {*memory} != names:
+                raise ValueError(f"{number}.{owned}: got {sorted(memory)}, expected {names}")
         optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
