@@ -1,5 +1,6 @@
 """Parameters that several commands share."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,6 +20,16 @@ def settings_option(help: str) -> Any:
     return Option([], "--set", metavar="SECTION.OPTION=VALUE", help=f"{help}; can be repeated.")
 
 
+def hashed(users: Sequence[str], key: Path | None) -> list[str]:
+    """Return the ids by which users are stored: their hashes if a key is given."""
+    if key is None:
+        return list(users)
+    from mgformer.data.hashed_ids import hash_id, read_key
+
+    secret = read_key(key)
+    return [hash_id(user, secret) for user in users]
+
+
 MODELS = "A name that `mgformer models` lists, or package.module:Class."
 OUTSIDE = "The model of the run, if it is from outside: package.module:Class is imported."
 DATA = "A file, a folder, or a catalog name."
@@ -27,3 +38,5 @@ RunFolder = Annotated[Path, Argument(help="Folder of a trained recommender.")]
 Data = Annotated[str | None, Argument(help=DATA, show_default=DEFAULT_DATASET)]
 ModelName = Annotated[str | None, Option("--model", help=MODELS, show_default=DEFAULT_MODEL)]
 OutsideModel = Annotated[str | None, Option("--model", help=OUTSIDE)]
+ID_KEY = "Key file of a recommender with hashed user ids: users are named by their original ids."
+IdKey = Annotated[Path | None, Option("--id-key", help=ID_KEY)]

@@ -5,7 +5,7 @@ from pathlib import Path
 from typer import Option
 
 from mgformer.cli.console import out, print_json, working
-from mgformer.cli.options import DATA, AsJson, RunFolder, place, settings_option
+from mgformer.cli.options import DATA, AsJson, IdKey, RunFolder, place, settings_option
 from mgformer.cli.train import summary
 from mgformer.errors import ConfigError
 
@@ -15,6 +15,7 @@ def command(
     new: str = Option(..., "--with", help=f"New interactions. {DATA}"),
     settings: list[str] = settings_option("Set an option of the data"),
     target: Path | None = place("Folder of the refreshed recommender.", "RUN"),
+    key: IdKey = None,
     as_json: AsJson = False,
 ) -> None:
     """Add new interactions to a trained recommender, without training.
@@ -26,6 +27,7 @@ def command(
     """
     from mgformer.runs.bundle_files import check_folder, load_bundle, save_bundle
     from mgformer.runs.config import with_settings
+    from mgformer.runs.hashing import with_hashed_ids
     from mgformer.runs.refresh import read_new, refresh
 
     folder = target or run
@@ -38,7 +40,8 @@ def command(
     check_folder(folder)
     with working():
         bundle = load_bundle(run)
-        done = refresh(bundle, read_new(bundle, new, chosen.get("data")))
+        data = read_new(bundle, new, chosen.get("data"))
+        done = refresh(bundle, with_hashed_ids(data, bundle.record, key))
         save_bundle(done, folder)
     if as_json:
         print_json(summary(done.record, folder))

@@ -60,6 +60,8 @@ def save_bundle(bundle: Bundle, folder: Path) -> None:
         pairs["folded_users"] = torch.from_numpy(bundle.folded_users)
     if bundle.missing is not None:
         pairs["test.missing"] = torch.from_numpy(bundle.missing)
+    if bundle.stored_degrees is not None:
+        pairs["item_degrees"] = torch.from_numpy(bundle.stored_degrees)
     items = pl.DataFrame({"id": bundle.items.values})
     if bundle.item_names is not None:
         items = items.with_columns(bundle.item_names.rename("name"))
@@ -130,7 +132,7 @@ def load_bundle(folder: Path) -> Bundle:
     assert test is not None
     names = items["name"] if "name" in items.columns else None
     folded = pairs.get("folded_users", torch.zeros(0, dtype=torch.int64))
-    missing = pairs.get("test.missing")
+    missing, degrees = pairs.get("test.missing"), pairs.get("item_degrees")
     return Bundle(
         scorer=scorer,
         train=train,
@@ -143,6 +145,7 @@ def load_bundle(folder: Path) -> Bundle:
         weights=weights,
         folded_users=folded.numpy(),
         missing=None if missing is None else missing.numpy(),
+        stored_degrees=None if degrees is None else degrees.numpy(),
     )
 
 
