@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
 
-.PHONY: setup demo test lint format check results bench clean
+.PHONY: setup demo test test-lowest lint format check results bench mutants lock audit clean
 
 setup: $(INSTALLED)  ## make .venv and install everything
 
@@ -21,6 +21,20 @@ demo: setup  ## train on the built-in data and show recommendations
 
 test: setup  ## run the tests
 	$(BIN)/pytest
+
+# torch has one pinned version, because not every older one has a CPU build.
+LOWEST := build/lowest
+$(LOWEST)/installed: pyproject.toml constraints.txt constraints-lowest.txt
+	$(PYTHON) -m venv $(LOWEST)
+	$(LOWEST)/bin/pip install --quiet --disable-pip-version-check -c constraints-lowest.txt \
+		-e '.[ann,ials,onnx,report,serve,tensorboard,tune]' \
+		httpx hypothesis ir-measures pandas pyarrow pytest
+	@touch $@
+
+test-lowest: $(LOWEST)/installed  ## run the tests of commands, runs and service at the lowest versions
+	$(LOWEST)/bin/python -m pytest -q -m 'not slow' -o filterwarnings=default -p no:cacheprovider \
+		--ignore tests/serving/page --ignore tests/serving/test_schema.py \
+		tests/cli tests/serving tests/runs
 
 lint: setup  ## formatting, types, layers, spelling
 	$(BIN)/ruff format --check .
@@ -49,6 +63,15 @@ bench: setup  ## ratios against peers and limits, one after another
 	$(BIN)/python -m benchmarks.recency
 	$(BIN)/python -m benchmarks.serving --reload
 	$(BIN)/python -m benchmarks.batch
+
+mutants: setup  ## check that the tests notice wrong code
+	$(BIN)/python -m tools.mutants --save
+
+lock: setup  ## write requirements.lock: the pinned environment with hashes
+	$(BIN)/python -m tools.lock
+
+audit: setup  ## look up known vulnerabilities of the pinned environment
+	$(BIN)/python -m tools.audit
 
 clean:
 	rm -rf $(VENV) runs build dist

@@ -16,9 +16,9 @@ def command(
     key: IdKey = None,
     as_json: AsJson = False,
 ) -> None:
-    """Remove users from a trained recommender, with their ids, pairs and vectors.
+    """Remove users from a trained recommender, with all their data.
 
-    RUN may also hold several runs. Lists, exported user vectors and figures per user in the folder
+    These are their ids, pairs and vectors. RUN may also hold several runs. Lists, exported user vectors and figures per user in the folder
     are rewritten; checkpoints and reports are removed. Popularity and trend are counted again.
 
     What the model learned from these users stays in the vectors of items and of other users, and in
