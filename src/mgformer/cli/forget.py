@@ -18,8 +18,9 @@ def command(
 ) -> None:
     """Remove users from a trained recommender, with all their data.
 
-    These are their ids, pairs and vectors. RUN may also hold several runs. Lists, exported user vectors and figures per user in the folder
-    are rewritten; checkpoints and reports are removed. Popularity and trend are counted again.
+    These are their ids, pairs and vectors. RUN may also hold several runs. Lists, exported user
+    vectors and figures per user in the folder are rewritten; checkpoints and reports are removed.
+    Popularity and trend are counted again.
 
     What the model learned from these users stays in the vectors of items and of other users, and in
     item-item weights: mgformer refit trains it again without them. Copies elsewhere, backups and
