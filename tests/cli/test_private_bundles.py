@@ -9,6 +9,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from mgformer.ranking.scorers import HistoryScorer
 from mgformer.recommend.query import Query
 from mgformer.recommend.recommender import Recommender
 from mgformer.runs.bundle_files import load_bundle
@@ -50,6 +51,9 @@ def test_vectors_serve_known_users_without_histories(table: Path, tmp_path: Path
 
 def test_models_of_histories_ask_for_one(table: Path, tmp_path: Path) -> None:
     succeed("train", table, "--model", "ease", "--out", tmp_path / "run", "--no-histories")
+    scorer = load_bundle(tmp_path / "run").scorer
+    assert isinstance(scorer, HistoryScorer)
+    assert scorer.histories.nnz == 0
     done = mgformer("recommend", tmp_path / "run", "--user", "u3", "--with-seen")
     assert_one_line(done, "give the items of the user as a history")
     assert succeed("recommend", tmp_path / "run", "--history", "i1,i2")
