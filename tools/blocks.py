@@ -18,6 +18,7 @@ from mgformer.experiments.tables import (
     ratio_text,
 )
 from mgformer.ranking.metrics import SELECTION_METRIC, SELECTION_METRICS
+from tools import reliability
 from tools.store import RESULTS, p_values, read_json, summaries
 
 DATASETS = ("amazon-beauty", "yelp2018", "gowalla", "alibaba")
@@ -273,6 +274,8 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "folding": folding,
     "selection": selection,
     "performance": performance,
+    "promises": reliability.promises,
+    "tried": reliability.totals,
     **{name: partial(benchmark, name) for name in BENCHMARKS},
 }
 """Name of a block in a document → its text."""

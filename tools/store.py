@@ -5,6 +5,7 @@
     results/tests/<dataset>.json                     paired tests over users
     results/folding/, results/selection/             figures of tools.folding, tools.selection
     results/benchmarks/<name>.json                   written by benchmarks with --save
+    results/reliability/<name>.json                  rows of tools.reliability
 
 `name` is the name of a preset, or of a variant of table 3. The split is part of the file name if it
 is not the paper's (`ratio`).

@@ -13,6 +13,7 @@ COMMANDS = {
     "evaluate": "Measure a trained recommender on its held-out pairs.",
     "refit": "Train a tested recommender again on all its pairs, for production.",
     "refresh": "Add new interactions to a trained recommender, without training.",
+    "forget": "Remove users from a trained recommender, with all their data.",
     "recommend": "Recommend items that a user does not have yet.",
     "similar": "Show the items most similar to an item, or similar users.",
     "serve": "Serve recommendations over HTTP, with a web page to try them.",

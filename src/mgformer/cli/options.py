@@ -1,5 +1,6 @@
 """Parameters that several commands share."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,6 +21,16 @@ def settings_option(help: str) -> Any:
     return Option([], "--set", metavar="SECTION.OPTION=VALUE", help=f"{help}; can be repeated.")
 
 
+def hashed(users: Sequence[str], key: Path | None) -> list[str]:
+    """Return the ids by which users are stored: their hashes if a key is given."""
+    if key is None:
+        return list(users)
+    from mgformer.data import hashed_ids
+
+    secret = hashed_ids.read_key(key)
+    return [hashed_ids.hash_id(user, secret) for user in users]
+
+
 MODELS = "A name that `mgformer models` lists, or package.module:Class."
 OUTSIDE = "The model of the run, if it is from outside: package.module:Class is imported."
 DATA = "A file, a folder, or a catalog name."
@@ -28,6 +39,8 @@ RunFolder = Annotated[Path, Argument(help="Folder of a trained recommender.")]
 Data = Annotated[str | None, Argument(help=DATA, show_default=DEFAULT_DATASET)]
 ModelName = Annotated[str | None, Option("--model", help=MODELS, show_default=DEFAULT_MODEL)]
 OutsideModel = Annotated[str | None, Option("--model", help=OUTSIDE)]
+ID_KEY = "Key file of a recommender with hashed user ids: users are named by their original ids."
+IdKey = Annotated[Path | None, Option("--id-key", help=ID_KEY)]
 Sign = Annotated[
     Path | None,
     Option("--sign", metavar="KEYFILE", help="Sign the bundle with the key in this file."),
@@ -43,5 +56,5 @@ Signed = Annotated[
 
 
 def key_in(file: Path | None) -> bytes | None:
-    """Return the key in a key file; None if there is no file."""
+    """Return the signature key in a file; None if there is no file."""
     return None if file is None else read_key(file)

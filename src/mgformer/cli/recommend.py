@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from typer import Option
 
 from mgformer.cli.console import err, json_text, out, print_json, print_table, working
-from mgformer.cli.options import AsJson, RunFolder, Signed, key_in
+from mgformer.cli.options import AsJson, IdKey, RunFolder, Signed, hashed, key_in
 from mgformer.errors import ConfigError, DataError, UnknownIdError
 
 if TYPE_CHECKING:  # imported when a command runs, so that --help is instant
@@ -39,6 +39,7 @@ def command(
     exclude: Path | None = Option(None, help="File of items to leave out, one id per line."),
     with_seen: bool = Option(False, help="Include items that the user already has."),
     target: Path | None = Option(None, "--out", help=OUT),
+    key: IdKey = None,
     signed: Signed = None,
     as_json: AsJson = False,
 ) -> None:
@@ -58,12 +59,18 @@ def command(
             "give exactly one of --user ID, --users FILE, --all, --history i1,i2,…"
             " (or one --user and --history)"
         )
+    user = hashed(user, key)
     ListOptions(k=k)  # a wrong k is reported before the run is loaded
     if target is not None:
         check_target(target)
     with working():
         recommender = Recommender.load(run, key_in(signed))
         items = recommender.bundle.items
+        if not recommender.bundle.record.histories and not with_seen and history is None:
+            err.print(
+                "warning: this recommender was saved without histories: lists may contain items"
+                " that the user already has"
+            )
         narrowed: dict[str, Any] = {"k": k, "exclude_seen": not with_seen}
         if candidates is not None:
             narrowed["candidates"] = _known_ids(candidates, "item", items)
@@ -83,7 +90,7 @@ def command(
                 lists = recommender.recommend_for(own, user=named, **narrowed)
                 write_target(lists.select(COLUMNS).lazy(), target)
         else:
-            asked = _asked_users(recommender, user, users, everyone)
+            asked = _asked_users(recommender, user, users, everyone, key)
             total = len(asked)
             # A generator: no list is made before it is printed.
             answers = recommender.answers(asked if as_json else asked[:MOST_SHOWN], **narrowed)
@@ -119,7 +126,11 @@ def _warn_unknown(answer: "Answer", ids: "Ids") -> None:
 
 
 def _asked_users(
-    recommender: "Recommender", named: list[str], file: Path | None, everyone: bool
+    recommender: "Recommender",
+    named: list[str],
+    file: Path | None,
+    everyone: bool,
+    key: Path | None,
 ) -> "list[str] | pl.Series":
     from mgformer.recommend.lists import numbers_of
 
@@ -127,7 +138,7 @@ def _asked_users(
     if everyone:
         return known.values
     if file is not None:
-        return _known_ids(file, "user", known)
+        return _known_ids(file, "user", known, key=key)
     try:
         numbers_of("user", known, named)
     except UnknownIdError as error:
@@ -135,7 +146,9 @@ def _asked_users(
     return named
 
 
-def _known_ids(file: Path, kind: str, known: "Ids", *, required: bool = True) -> list[str]:
+def _known_ids(
+    file: Path, kind: str, known: "Ids", *, required: bool = True, key: Path | None = None
+) -> list[str]:
     """Return the ids of a file that are in the training data; the others are ignored."""
     expected = f"expected one {kind} id per line"
     try:
@@ -145,6 +158,7 @@ def _known_ids(file: Path, kind: str, known: "Ids", *, required: bool = True) ->
     listed = [line.strip() for line in lines if line.strip()]
     if not listed:
         raise DataError(f"{file}: empty, {expected}")
+    listed = hashed(listed, key)
     are_known = known.encode(listed) >= 0
     if are_known.all():
         return listed

@@ -8,6 +8,7 @@ from mgformer.cli.console import out, print_json, working
 from mgformer.cli.options import (
     DATA,
     AsJson,
+    IdKey,
     RunFolder,
     Sign,
     Signed,
@@ -24,6 +25,7 @@ def command(
     new: str = Option(..., "--with", help=f"New interactions. {DATA}"),
     settings: list[str] = settings_option("Set an option of the data"),
     target: Path | None = place("Folder of the refreshed recommender.", "RUN"),
+    key: IdKey = None,
     sign: Sign = None,
     signed: Signed = None,
     as_json: AsJson = False,
@@ -37,6 +39,7 @@ def command(
     """
     from mgformer.runs.bundle_files import check_folder, load_bundle, save_bundle
     from mgformer.runs.config import with_settings
+    from mgformer.runs.hashing import with_hashed_ids
     from mgformer.runs.refresh import read_new, refresh
 
     folder = target or run
@@ -47,11 +50,12 @@ def command(
                 f"--set {name}: a refresh takes options of the data only, such as data.time=NAME"
             )
     check_folder(folder)
-    key = key_in(sign)
+    signature = key_in(sign)
     with working():
         bundle = load_bundle(run, key_in(signed))
-        done = refresh(bundle, read_new(bundle, new, chosen.get("data")))
-        save_bundle(done, folder, key)
+        data = read_new(bundle, new, chosen.get("data"))
+        done = refresh(bundle, with_hashed_ids(data, bundle.record, key))
+        save_bundle(done, folder, signature)
     if as_json:
         print_json(summary(done.record, folder))
         return

@@ -1,7 +1,7 @@
 """mgformer train: from a dataset to a trained recommender on disk."""
 
 import shlex
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 BEFORE = """\
 Start from this trained recommender: use its options and its weights, and add its pairs to the new
 ones."""
+NO_HISTORIES = """\
+Save the recommender without the pairs of users. Lists may then contain items that a user has."""
+HASH_IDS = """\
+Replace user ids by hashes with the key in this file, which is made if it does not exist."""
 MOST_OPERATORS = 12
 MOST_TRIED = 100
 """Number of users among whom an example is sought."""
@@ -37,6 +41,8 @@ def command(
     run: Path | None = place("Folder of the trained recommender.", "runs/DATASET-MODEL"),
     before: Path | None = Option(None, "--from", help=BEFORE),
     resume: bool = Option(False, "--resume", help="Continue the interrupted run in --out."),
+    no_histories: bool = Option(False, "--no-histories", help=NO_HISTORIES),
+    hash_ids: Path | None = Option(None, "--hash-ids", metavar="KEYFILE", help=HASH_IDS),
     profile: bool = Option(False, "--profile", help="Only show where the time of a step goes."),
     sign: Sign = None,
     as_json: AsJson = False,
@@ -45,9 +51,13 @@ def command(
 
     Options live in sections: --set split.kind=time, --set data.sep=';', --set model.l2=300.
     """
+    from mgformer.data.dataset import open_dataset
+    from mgformer.data.hashed_ids import hash_users, mark_of
     from mgformer.runs import config as configs
     from mgformer.runs import train
     from mgformer.runs.bundle_files import check_folder, load_record, save_bundle
+    from mgformer.runs.hashing import key_for_run
+    from mgformer.runs.histories import check_leaves_them_out, without_histories
     from mgformer.runs.workspace import load_unfinished
     from mgformer.training.checkpoint import remove_checkpoint
 
@@ -73,7 +83,18 @@ def command(
         return
     folder = run or default_folder(described)
     check_folder(folder)
-    key = key_in(sign)  # before hours of training
+    signature = key_in(sign)  # before hours of training
+    earlier_record = None if before is None else load_record(before)
+    if earlier_record and bool(earlier_record.hashed_ids) != (hash_ids is not None):
+        raise ConfigError(
+            f"{before}: user ids there are {'' if earlier_record.hashed_ids else 'not '}hashed;"
+            f" {'give' if earlier_record.hashed_ids else 'leave out'} --hash-ids"
+        )
+    if no_histories:
+        check_leaves_them_out(described)
+    key = None if hash_ids is None else key_for_run(hash_ids, folder)
+    if key is not None and earlier_record and earlier_record.hashed_ids != mark_of(key):
+        raise ConfigError(f"{hash_ids}: another key than the one that hashed the user ids there")
 
     def how_to_continue() -> str:
         left = load_unfinished(folder)
@@ -85,8 +106,16 @@ def command(
         return f"continue with: {shlex.join(again + named)}"
 
     with working(how_to_continue):
-        bundle = train.train(described, folder=folder, resume=resume)
-        save_bundle(bundle, folder, key)
+        dataset = None
+        if key is not None:
+            dataset = hash_users(open_dataset(described.dataset, described.data), key)
+        bundle = train.train(described, dataset, folder=folder, resume=resume)
+        if key is not None:
+            record = bundle.record.model_copy(update={"hashed_ids": mark_of(key)})
+            bundle = replace(bundle, record=record)
+        if no_histories:
+            bundle = without_histories(bundle)
+        save_bundle(bundle, folder, signature)
         remove_checkpoint(folder)
     if as_json:
         print_json(summary(bundle.record, folder))

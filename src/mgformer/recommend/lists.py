@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from mgformer.data.chronology import recency
 from mgformer.data.ids import ExternalId, Ids
-from mgformer.errors import MgformerError, UnknownIdError
-from mgformer.ranking.scorers import DotScorer
+from mgformer.errors import ConfigError, MgformerError, UnknownIdError
+from mgformer.ranking.scorers import DotScorer, HistoryScorer
 from mgformer.ranking.topk import TopK, top_k
 from mgformer.recommend.answer import Answer, Reason, Recommendation, Source
 from mgformer.recommend.query import ListOptions, Query, SomeIds, as_ids
@@ -49,11 +49,16 @@ def rank_users(
     bundle: Bundle, users: NDArray[np.int32], options: ListOptions
 ) -> tuple[TopK, list[Source]]:
     """Return the best items of users, and where the scores of each come from."""
+    if not bundle.record.histories and isinstance(bundle.scorer, HistoryScorer):
+        raise ConfigError(
+            f"{bundle.record.model} scores users by their items, and this recommender was saved"
+            " without histories; give the items of the user as a history"
+        )
     found = top_k(bundle.scorer, users, options.k, **_choice(bundle, options, bundle.known))
     folded = bundle.is_folded[users].tolist()
     sources: list[Source] = ["history" if by_items else "model" for by_items in folded]
     cold = np.flatnonzero(bundle.train.indptr[users + 1] == bundle.train.indptr[users])
-    if len(cold):
+    if len(cold) and bundle.record.histories:
         trained, owned = (
             sp.csr_array(m[users[cold]]) for m in (bundle.trained_items, bundle.known)
         )

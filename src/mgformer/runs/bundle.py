@@ -44,6 +44,8 @@ class Bundle:
     scored by their items."""
     missing: NDArray[np.int64] | None = None
     """[U] test items of each user that have no id here; they count as misses."""
+    stored_degrees: NDArray[np.int64] | None = None
+    """[I] users of each item in train, if the pairs themselves were left out of the bundle."""
 
     @property
     def users(self) -> Ids:
@@ -67,6 +69,8 @@ class Bundle:
     @cached_property
     def item_degrees(self) -> NDArray[np.int64]:
         """[I] users of each item in train."""
+        if self.stored_degrees is not None:
+            return self.stored_degrees
         return np.bincount(self.train.indices, minlength=self.train.num_items)
 
     @cached_property
@@ -84,6 +88,8 @@ class Bundle:
     @cached_property
     def cold_users(self) -> NDArray[np.int64]:
         """Users without pairs in train, by number. Only their items describe them."""
+        if not self.record.histories:  # they were folded in when the pairs were left out
+            return np.zeros(0, dtype=np.int64)
         return np.flatnonzero(np.diff(self.train.indptr) == 0)
 
     @cached_property

@@ -79,6 +79,8 @@ def save_bundle(bundle: Bundle, folder: Path, key: bytes | None = None) -> None:
         pairs["folded_users"] = torch.from_numpy(bundle.folded_users)
     if bundle.missing is not None:
         pairs["test.missing"] = torch.from_numpy(bundle.missing)
+    if bundle.stored_degrees is not None:
+        pairs["item_degrees"] = torch.from_numpy(bundle.stored_degrees)
     items = pl.DataFrame({"id": bundle.items.values})
     if bundle.item_names is not None:
         items = items.with_columns(bundle.item_names.rename("name"))
@@ -133,6 +135,9 @@ def load_bundle(folder: Path, key: bytes | None = None) -> Bundle:
             if name != "history" or f"{name}.indptr" in pairs
         }
         folded, missing = _counts(pairs, len(user_ids))
+        degrees = None
+        if "item_degrees" in pairs:
+            degrees = pairs.numbers("item_degrees", [torch.int64], 1 << 31, len(item_ids))
         pairs.finish()
         tensors = Contents(
             str(folder / manifest.files["scorer"].name),
@@ -160,6 +165,7 @@ def load_bundle(folder: Path, key: bytes | None = None) -> Bundle:
         weights=weights,
         folded_users=folded,
         missing=missing,
+        stored_degrees=degrees,
     )
 
 

@@ -48,6 +48,19 @@ class Refreshed(BaseModel):
     commit: str | None = None
 
 
+class Forgotten(BaseModel):
+    """Users whose pairs were deleted after the training; the record does not name them."""
+
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+
+    users: int
+    """Users forgotten since the model was trained."""
+    pairs: int
+    """Pairs of these users."""
+    library: str
+    commit: str | None = None
+
+
 class Record(BaseModel):
     """Everything that a finished run says about itself; plain JSON when it is written."""
 
@@ -96,6 +109,12 @@ class Record(BaseModel):
     """Set if the model was trained again on everything after the test."""
     refreshed: Refreshed | None = None
     """Set if pairs were added after the training."""
+    forgotten: Forgotten | None = None
+    """Set if users were forgotten after the training."""
+    histories: bool = True
+    """False if the pairs of all users were left out of the bundle."""
+    hashed_ids: str | None = None
+    """Set if user ids are keyed hashes: a mark of the key, which tells a wrong key."""
 
     @property
     def chosen(self) -> Chosen:
@@ -122,7 +141,9 @@ class Record(BaseModel):
     def to_mapping(self) -> dict[str, Any]:
         """Return the record as plain JSON values."""
         whole = self.model_dump(mode="json")
-        unset = {name for name in ("refit", "refreshed") if whole[name] is None}
+        optional = ("refit", "refreshed", "forgotten", "hashed_ids")
+        unset = {name for name in optional if whole[name] is None}
+        unset |= {"histories"} if self.histories else set()
         return {name: value for name, value in whole.items() if name not in unset}
 
 

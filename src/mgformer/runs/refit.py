@@ -10,6 +10,7 @@ from pathlib import Path
 from mgformer.errors import ConfigError
 from mgformer.runs.bundle import Bundle
 from mgformer.runs.fit import fit
+from mgformer.runs.histories import check_histories
 from mgformer.runs.record import Refit, commit_of_code
 from mgformer.runs.train import streams_of
 from mgformer.runs.warm_start import check_trained
@@ -28,12 +29,13 @@ def refit(bundle: Bundle, *, folder: Path | None = None, resume: bool = False) -
         folder: Where a model that is trained step by step keeps its log and checkpoints.
         resume: Continue from the checkpoint in `folder`, if there is one.
     """
+    check_histories(bundle, "refit")
     record, pairs = bundle.record, bundle.train.union(bundle.valid).union(bundle.test)
     if bundle.history:
         pairs = pairs.union(bundle.history)
     refreshed = record.refreshed
     num_held_out = len(pairs) - (refreshed.trained_pairs if refreshed else len(bundle.train))
-    if not num_held_out:
+    if num_held_out <= 0 and not record.forgotten:
         raise ConfigError(
             f"nothing was held out of the {len(pairs):,} pairs that this recommender was trained"
             " on: there is no more to train it on"
@@ -45,7 +47,8 @@ def refit(bundle: Bundle, *, folder: Path | None = None, resume: bool = False) -
     if folder and config.trainable:
         # The mark keeps `train --resume` from continuing a refit, and the other way round.
         workspace = Workspace(folder, {**config.to_mapping(), "refit": True}, resume=resume)
-        workspace.begin(pairs.fingerprint if refreshed else record.fingerprint)
+        changed = refreshed or record.forgotten
+        workspace.begin(pairs.fingerprint if changed else record.fingerprint)
     began = time.perf_counter()
     fitted = fit(
         config,
@@ -59,12 +62,15 @@ def refit(bundle: Bundle, *, folder: Path | None = None, resume: bool = False) -
         workspace.close()
     done = Refit(
         pairs=len(pairs),
-        held_out_before=num_held_out,
+        held_out_before=max(0, num_held_out),
         seconds=round(time.perf_counter() - began, 3),
         library=__version__,
         commit=commit_of_code(),
     )
     protocol = f"{record.protocol}; then trained again on everything, which is not tested"
+    # A model that starts from its own weights still has what it learned from forgotten users.
+    forgotten = record.forgotten if config.warm_start else None
+    changes = {"protocol": protocol, "refit": done, "refreshed": None, "forgotten": forgotten}
     return Bundle(
         scorer=fitted.scorer,
         train=pairs,
@@ -72,7 +78,7 @@ def refit(bundle: Bundle, *, folder: Path | None = None, resume: bool = False) -
         test=pairs.no_pairs(),
         history=None,
         item_names=bundle.item_names,
-        record=record.model_copy(update={"protocol": protocol, "refit": done, "refreshed": None}),
+        record=record.model_copy(update=changes),
         per_user=bundle.per_user,
         weights=fitted.weights,
     )

@@ -29,6 +29,7 @@ from mgformer.ranking.score import Ingredients, Weights
 from mgformer.ranking.scorers import DotScorer, HistoryScorer, Scorer, SumScorer, with_vectors
 from mgformer.runs.bundle import Bundle
 from mgformer.runs.config import build_data_config
+from mgformer.runs.histories import check_histories
 from mgformer.runs.record import Refreshed, commit_of_code
 from mgformer.runs.warm_start import check_joinable, joined_order
 from mgformer.version import __version__
@@ -85,6 +86,7 @@ def refresh(bundle: Bundle, new: Dataset) -> Bundle:
     are left out, because nothing was learned about the new users.
     """
     began = time.perf_counter()
+    check_histories(bundle, "refresh")
     check_joinable(bundle, new)
     pairs, numbers, num_skipped = join(bundle, new)
     is_learned = _learned_items(bundle)[pairs.indices]
@@ -196,15 +198,15 @@ def _scorer(before: Bundle, after: Bundle, numbers: NDArray[np.int32]) -> Scorer
         ingredients, weights = ingredients._replace(guide=guide), weights._replace(delta=1.0)
         scorer = scorer.vectors
     assert isinstance(scorer, DotScorer)
-    if _counts_users(before):
+    if counts_users(before):
         counts = torch.from_numpy(after.item_degrees).to(scorer.items.dtype)[:, None]
         popularity = replace(scorer, users=torch.ones(len(after.users), 1), items=counts)
         return ingredients.compose(popularity, weights).scorer
     # Users who were folded in before are folded in again: they may have more items now.
     kept = ~before.is_folded
-    learned_vectors = _learned_vectors(before, scorer, weights)
-    learned_vectors = replace(learned_vectors, users=learned_vectors.users[torch.from_numpy(kept)])
-    composed = ingredients.compose(learned_vectors, weights).scorer
+    learned = learned_vectors(before, scorer, weights)
+    learned = replace(learned, users=learned.users[torch.from_numpy(kept)])
+    composed = ingredients.compose(learned, weights).scorer
     vectors = composed.vectors if isinstance(composed, SumScorer) else composed
     assert isinstance(vectors, DotScorer)
     users = vectors.users.new_empty(len(after.users), vectors.users.shape[1])
@@ -216,10 +218,10 @@ def _scorer(before: Bundle, after: Bundle, numbers: NDArray[np.int32]) -> Scorer
 
 def _learned_items(bundle: Bundle) -> NDArray[np.bool_]:
     """Return which items [I] the model has learned; popularity only counts, so it knows all."""
-    return (bundle.item_degrees > 0) | _counts_users(bundle)
+    return (bundle.item_degrees > 0) | counts_users(bundle)
 
 
-def _counts_users(bundle: Bundle) -> bool:
+def counts_users(bundle: Bundle) -> bool:
     """Return whether the scores are those of popularity: users of an item, times its trend."""
     scorer, weights = bundle.scorer, bundle.record.chosen.weights
     if not isinstance(scorer, DotScorer) or weights.kind or scorer.items.shape[1] != 1:
@@ -228,7 +230,7 @@ def _counts_users(bundle: Bundle) -> bool:
     return torch.allclose(scorer.items[:, 0].float(), counts.float())
 
 
-def _learned_vectors(bundle: Bundle, scorer: DotScorer, weights: Weights) -> DotScorer:
+def learned_vectors(bundle: Bundle, scorer: DotScorer, weights: Weights) -> DotScorer:
     """Return the vectors without what the score has added to them."""
     if weights.kind is None:
         return replace(scorer, items=scorer.items / _trend_factors(bundle, weights)[:, None])

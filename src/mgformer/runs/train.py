@@ -26,6 +26,7 @@ from mgformer.runs.bundle import Bundle
 from mgformer.runs.bundle_files import load_bundle
 from mgformer.runs.config import RunConfig
 from mgformer.runs.fit import fit
+from mgformer.runs.histories import check_histories
 from mgformer.runs.record import Figures, Record, commit_of_code
 from mgformer.runs.warm_start import check_trained, together, without_leak
 from mgformer.runs.workspace import Workspace
@@ -257,6 +258,12 @@ def untrained_model(bundle: Bundle) -> TrainableModel:
         raise ConfigError(
             "a refreshed recommender does not have the training graph any more: its model cannot be"
             " rebuilt; train or refit it first"
+        )
+    check_histories(bundle, "rebuild the model of")
+    if bundle.record.forgotten:
+        raise ConfigError(
+            "a recommender that forgot users does not have the training graph any more: its model"
+            " cannot be rebuilt; refit it first"
         )
     config = bundle.record.run_config()
     streams = streams_of(config.seed)

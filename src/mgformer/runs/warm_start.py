@@ -24,6 +24,7 @@ from mgformer.data.splits import Split
 from mgformer.errors import ConfigError, DataError
 from mgformer.models.base import TrainableModel
 from mgformer.runs.bundle import Bundle
+from mgformer.runs.histories import check_histories
 
 log = logging.getLogger("mgformer")
 
@@ -40,6 +41,7 @@ def check_trained(before: Bundle) -> None:
 
 def together(before: Bundle, new: Dataset) -> Dataset:
     """Return the pairs of an old run and of new data as one dataset."""
+    check_histories(before, "train --from")
     check_joinable(before, new)
     pairs, table = before.all_pairs, new.interactions
     sides = {

@@ -1,0 +1,161 @@
+"""Forget users in a folder: in every run below it, and in every file that may name them.
+
+The bundle of a run is replaced last. So after an interruption, the same command finishes the work.
+
+    rewritten   bundles, records, figures per user, lists of users, exported user vectors
+    removed     checkpoints, reports, parts and drafts of unfinished work: they can be made again
+    kept        files without anything about single users, such as logs and item vectors
+
+Files that mgformer did not write are left alone, and the result lists them.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from mgformer.data.ids import ExternalId
+from mgformer.errors import BundleError
+from mgformer.files import replacing, write_text
+from mgformer.recommend.batch import WRITERS
+from mgformer.recommend.lists import unknown_id
+from mgformer.runs.bundle import Bundle
+from mgformer.runs.bundle_files import load_bundle, save_bundle
+from mgformer.runs.bundle_manifest import FILES, MANIFEST
+from mgformer.runs.folder import PER_USER, RECORD
+from mgformer.runs.forget import forget
+from mgformer.training.checkpoint import NAME as CHECKPOINT
+
+Action = Literal["rewritten", "removed", "kept", "not ours"]
+WITHOUT_USERS = {
+    "log.jsonl", "best.toml", "trials.json", "items.faiss", "fold_in.onnx", "item_ids.parquet",
+    "item_vectors.parquet", "guide.parquet", "guide.npz",
+}  # fmt: skip
+"""Files that hold nothing about single users."""
+STALE = (CHECKPOINT, "report.html", "MODEL_CARD.md")
+"""Files that are removed: they cannot be changed, or they would tell what is no longer true."""
+
+
+class Change(NamedTuple):
+    """What happened to a file, named by its path in the folder."""
+
+    file: str
+    action: Action
+
+
+class Done(NamedTuple):
+    """What was forgotten."""
+
+    users: int
+    pairs: int
+    changes: list[Change]
+
+
+def forget_users(folder: Path, users: Sequence[ExternalId]) -> Done:
+    """Remove users from a run, or from all runs below a folder.
+
+    Args:
+        folder: Holds a run, or runs somewhere below.
+        users: Their ids. Each must be known in one of the runs.
+    """
+    wanted = list(dict.fromkeys(str(user) for user in users))
+    runs = sorted(path.parent for path in folder.rglob(MANIFEST))
+    if not runs and not any(folder.rglob(RECORD)):
+        raise BundleError(f"{folder}: no run here or below; give the folder of a run")
+    bundles = {run: load_bundle(run) for run in runs}
+    numbers = {run: bundle.users.encode(wanted) for run, bundle in bundles.items()}
+    unknown = np.flatnonzero(np.all([found < 0 for found in numbers.values()], axis=0))
+    if bundles and len(unknown):  # a run that kept only its figures does not list its users
+        more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
+        raise unknown_id("user", next(iter(bundles.values())).users, wanted[unknown[0]], more)
+    # All bundles are made before any file changes: an error leaves the folder as it was.
+    after = {
+        run: forget(bundles[run], found[found >= 0])
+        for run, found in numbers.items()
+        if (found >= 0).any()
+    }
+    changes = [
+        Change(str(path.relative_to(folder)), _clean(path, wanted, after))
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and not _in_bundle(path)
+    ]
+    for run, bundle in after.items():
+        save_bundle(bundle, run)
+        changes.append(Change(str((run / MANIFEST).relative_to(folder)), "rewritten"))
+    for parts in sorted(folder.rglob(".*.parts"), reverse=True):
+        parts.rmdir()
+    num_pairs = sum(
+        len(bundles[run].all_pairs) - len(bundle.all_pairs) for run, bundle in after.items()
+    )
+    return Done(len(wanted), num_pairs, changes)
+
+
+def _in_bundle(path: Path) -> bool:
+    kind = path.name.rpartition("-")[0]
+    return path.name == MANIFEST or (kind in FILES and (path.parent / MANIFEST).is_file())
+
+
+def _clean(path: Path, users: Sequence[str], after: dict[Path, Bundle]) -> Action:
+    """Remove users from a file, or the file."""
+    is_part = any(part.startswith(".") and part.endswith(".parts") for part in path.parts)
+    if path.name in STALE or is_part or (path.name[0] == "." and path.suffix == ".tmp"):
+        path.unlink()
+        return "removed"
+    if path.name in WITHOUT_USERS or "tensorboard" in path.parts:
+        return "kept"
+    if path.name == RECORD and path.parent in after:
+        record = after[path.parent].record.to_mapping()
+        write_text(path, json.dumps(record, indent=2))
+        return "rewritten"
+    if path.name == RECORD:
+        return "kept"
+    if path.name == "vectors.npz":
+        return _clean_arrays(path, users)
+    column = "id" if path.name == "user_vectors.parquet" else "user"
+    if path.suffix in READERS:
+        return _clean_table(path, users, column)
+    return "not ours"
+
+
+READERS: dict[str, Callable[[Path], pl.DataFrame]] = {
+    ".parquet": pl.read_parquet,
+    # Ids are text here: nothing is guessed, so every other cell is written as it was read.
+    ".csv": lambda path: pl.read_csv(path, infer_schema=False),
+    ".jsonl": pl.read_ndjson,
+}
+
+
+def _clean_table(path: Path, users: Sequence[str], column: str) -> Action:
+    """Leave out the rows of users in a table with a column of users."""
+    try:
+        table = READERS[path.suffix](path)
+    except (OSError, pl.exceptions.PolarsError):
+        if path.name != PER_USER:
+            return "not ours"
+        path.unlink()
+        return "removed"
+    if column not in table.columns:
+        return "not ours"
+    rest = table.filter(~pl.col(column).cast(pl.String).is_in(users))
+    if len(rest) == len(table):
+        return "kept"
+    with replacing(path) as draft:
+        WRITERS[path.suffix](rest.lazy(), draft)
+    return "rewritten"
+
+
+def _clean_arrays(path: Path, users: Sequence[str]) -> Action:
+    """Leave out the rows of users in exported vectors."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = dict(file)
+        keep = ~np.isin(arrays["user_ids"].astype(str), users)
+    except (OSError, ValueError, KeyError):
+        return "not ours"
+    arrays |= {name: arrays[name][keep] for name in ("users", "user_ids")}
+    with replacing(path) as draft, draft.open("wb") as stream:
+        np.savez(stream, **arrays)
+    return "rewritten"

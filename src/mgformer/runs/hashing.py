@@ -1,0 +1,34 @@
+"""Runs with hashed user ids: new data get the same hashes, and a wrong key is refused."""
+
+from pathlib import Path
+
+from mgformer.data.dataset import Dataset
+from mgformer.data.hashed_ids import hash_users, mark_of, new_key, read_key
+from mgformer.errors import ConfigError
+from mgformer.runs.record import Record
+
+
+def key_for_run(path: Path, folder: Path) -> bytes:
+    """Return the key in a file, which is made if it does not exist; it stays out of the bundle."""
+    if path.resolve().is_relative_to(folder.resolve()):
+        raise ConfigError(
+            f"--hash-ids {path}: lies in the folder of the run, where whoever gets the bundle gets"
+            " the key; choose a file outside"
+        )
+    return read_key(path) if path.exists() else new_key(path)
+
+
+def with_hashed_ids(dataset: Dataset, record: Record, key: Path | None) -> Dataset:
+    """Return new data for a run, with hashed user ids if those of the run are hashed."""
+    if record.hashed_ids is None:
+        if key is not None:
+            raise ConfigError(f"{key}: the user ids of this run are not hashed; leave out the key")
+        return dataset
+    if key is None:
+        raise ConfigError(
+            "the user ids of this run are hashed; give the key file that it was made with"
+        )
+    secret = read_key(key)
+    if mark_of(secret) != record.hashed_ids:
+        raise ConfigError(f"{key}: another key than the one that hashed the user ids of this run")
+    return hash_users(dataset, secret)

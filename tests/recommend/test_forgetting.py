@@ -1,0 +1,202 @@
+"""After `mgformer forget` no file of the folder names the user; others are served as before."""
+
+import json
+import shutil
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+import safetensors.torch
+
+from mgformer.errors import UnknownIdError
+from mgformer.recommend.forgetting import forget_users
+from mgformer.recommend.recommender import Recommender
+from mgformer.runs.bundle_files import load_bundle
+from mgformer.runs.config import build_config
+from mgformer.runs.folder import ensure_run
+from tests.command import assert_one_line, mgformer, succeed
+
+USER, OTHER = "amir-186", "elif-004"
+MODELS = {
+    "guided": ["--set", "train.epochs=2"],
+    # Without trend and popularity in the score, so that no count in it changes.
+    "directau": [
+        *("--set", "train.epochs=2", "--set", "score.kind=cosine", "--set", "score.time=off")
+    ],
+    "ease": [],
+    "ials": ["--set", "score.time=off", "--set", "score.kind=dot"],
+    "gfcf": [],
+    "popularity": [],
+}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs")
+    for model, options in MODELS.items():
+        succeed("train", "demo", "--model", model, "--out", folder / model, *options)
+    return folder
+
+
+@pytest.fixture
+def run(request: pytest.FixtureRequest, trained: Path, tmp_path: Path) -> Path:
+    """A copy of a run, with everything that commands write into its folder."""
+    run = tmp_path / "run"
+    shutil.copytree(trained / request.param, run)
+    for suffix in ("parquet", "csv", "jsonl"):
+        succeed("recommend", run, "--all", "-k", 5, "--out", run / f"lists.{suffix}")
+    if request.param not in ("ease", "gfcf"):
+        for form in ("parquet", "npz"):
+            succeed("export", run, "--format", form)
+    (run / "report.html").write_text(f"<p>{USER}</p>")
+    (run / ".bundle.json.99.tmp").write_text(USER)
+    (run / ".more.csv.0123456789ab.parts").mkdir()
+    pl.DataFrame({"user": [USER]}).write_parquet(
+        run / ".more.csv.0123456789ab.parts/part-0.parquet"
+    )
+    safetensors.torch.save_file({}, run / "checkpoint.safetensors", {"mgformer": USER})
+    return run
+
+
+def everything_in(folder: Path) -> bytes:
+    """All bytes of a folder, and the content of compressed files."""
+    found = []
+    for path in folder.rglob("*"):
+        found.append(path.name.encode())
+        if path.is_file():
+            found.append(path.read_bytes())
+        if path.suffix == ".parquet":
+            found.append(pl.read_parquet(path).write_ndjson().encode())
+        if path.suffix == ".npz":
+            with zipfile.ZipFile(path) as inside:
+                found += [inside.read(name) for name in inside.namelist()]
+    return b"\n".join(found)
+
+
+@pytest.mark.parametrize("run", MODELS, indirect=True)
+def test_no_byte_of_a_user_is_left(run: Path) -> None:
+    def forms_of(user: str) -> tuple[bytes, bytes]:
+        return user.encode(), user.encode("utf-32-le")  # numpy has text as UTF-32
+
+    before = everything_in(run)
+    assert forms_of(USER)[0] in before
+    old_files = {path.name for path in run.iterdir()}
+    shown = succeed("forget", run, "--user", USER)
+    assert "forgot 1 users" in shown
+    after = everything_in(run)
+    for form in forms_of(USER):
+        assert form not in after
+    assert forms_of(OTHER)[0] in after
+    assert not {name for name in old_files if name.startswith(("users-", "pairs-", "scorer-"))} & {
+        path.name for path in run.iterdir()
+    }
+    assert not list(run.glob(".*"))
+    done = mgformer("recommend", run, "--user", USER)
+    assert_one_line(done, f"unknown user '{USER}'")
+    record = load_bundle(run).record
+    assert record.forgotten is not None
+    assert record.forgotten.users == 1
+    assert record.protocol.endswith("then users were forgotten, which is not tested")
+    for name in ("lists.parquet", "lists.csv", "lists.jsonl"):
+        read = {".parquet": pl.read_parquet, ".csv": pl.read_csv, ".jsonl": pl.read_ndjson}
+        assert read[Path(name).suffix](run / name)["user"].n_unique() == len(load_bundle(run).users)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_pairs_vectors_and_counts_of_a_user_are_gone(
+    trained: Path, tmp_path: Path, model: str
+) -> None:
+    shutil.copytree(trained / model, tmp_path / "run")
+    before = load_bundle(tmp_path / "run")
+    (number,) = before.users.encode([USER])
+    kept = np.arange(len(before.users)) != number
+    done = forget_users(tmp_path / "run", [USER])
+    after = load_bundle(tmp_path / "run")
+    own = int(np.diff(before.all_pairs.indptr)[number])
+    assert done.pairs == own > 0
+    assert after.users.values.to_list() == before.users.values.filter(kept).to_list()
+    for part in ("train", "valid", "test"):
+        old, new = getattr(before, part), getattr(after, part)
+        assert (new.matrix != old.matrix[kept]).nnz == 0
+        assert (np.diff(new.indptr) == np.diff(old.indptr)[kept]).all()
+    assert after.scorer.num_users == len(after.users)
+    expected = before.item_degrees - before.train.matrix[[number]].toarray()[0]
+    assert (after.item_degrees == expected).all()
+    if before.per_user is not None:
+        assert after.per_user is not None
+        assert after.per_user.equals(before.per_user.filter(pl.col("user") != USER))
+    for name, table in before.weights.items():
+        assert len(after.weights[name]) in (len(table), len(table) - 1), name
+    nodes = len(before.users) + len(before.items)
+    for name, table in before.weights.items():
+        if len(table) == nodes:
+            rest = np.append(kept, np.ones(len(before.items), dtype=bool))
+            assert (after.weights[name].numpy() == table.numpy()[rest]).all()
+
+
+@pytest.mark.parametrize("model", ["ease", "ials", "directau"])
+def test_lists_of_others_stay(trained: Path, tmp_path: Path, model: str) -> None:
+    """These scores count no pairs, so the lists are the same to the last bit."""
+    shutil.copytree(trained / model, tmp_path / "run")
+    before = Recommender.load(tmp_path / "run")
+    others = before.bundle.users.values.filter(before.bundle.users.values != USER)
+    expected = before.recommend(others, 10)
+    forget_users(tmp_path / "run", [USER])
+    found = Recommender.load(tmp_path / "run").recommend(others, 10)
+    assert found.equals(expected)
+
+
+def test_popularity_in_the_score_is_counted_again(trained: Path, tmp_path: Path) -> None:
+    shutil.copytree(trained / "popularity", tmp_path / "run")
+    forget_users(tmp_path / "run", [USER])
+    bundle = load_bundle(tmp_path / "run")
+    assert (bundle.scorer.items[:, 0].numpy() == bundle.item_degrees).all()
+
+
+def test_several_runs_and_figures_alone(tmp_path: Path) -> None:
+    """A comparison has runs below its folder, with records and figures per user beside them."""
+    for model in ("popularity", "itemknn"):
+        described = {"dataset": "demo", "model": {"name": model}, "split": {"kind": "ratio"}}
+        config = build_config(described)
+        ensure_run(config, tmp_path / model, keep=True)
+    listed = tmp_path / "gone.txt"
+    listed.write_text(f"{USER}\n\n{OTHER}\n")
+    outside = tmp_path / "runs"
+    outside.mkdir()
+    for model in ("popularity", "itemknn"):
+        shutil.move(tmp_path / model, outside / model)
+    (outside / "notes.txt").write_text("mine")
+    told = json.loads(succeed("forget", outside, "--users", listed, "--json"))
+    assert told["users"] == 2
+    actions = {change["file"]: change["action"] for change in told["files"]}
+    assert actions["notes.txt"] == "not ours"
+    assert actions["itemknn/record.json"] == "rewritten"
+    assert actions["itemknn/per_user.parquet"] == "rewritten"
+    assert USER.encode() not in everything_in(outside)
+    assert OTHER.encode() not in everything_in(outside)
+
+
+def test_wrong_ids_change_nothing(trained: Path, tmp_path: Path) -> None:
+    shutil.copytree(trained / "ease", tmp_path / "run")
+    before = everything_in(tmp_path / "run")
+    with pytest.raises(UnknownIdError, match="unknown user 'amir-999'"):
+        forget_users(tmp_path / "run", [USER, "amir-999"])
+    assert_one_line(mgformer("forget", tmp_path / "run"), "give --user ID, or --users FILE")
+    assert_one_line(mgformer("forget", tmp_path, "--user", "x" * 9), "unknown user")
+    everyone = load_bundle(tmp_path / "run").users.values.to_list()
+    (tmp_path / "all.txt").write_text("\n".join(everyone))
+    done = mgformer("forget", tmp_path / "run", "--users", tmp_path / "all.txt")
+    assert_one_line(done, "these are all users of the recommender")
+    assert everything_in(tmp_path / "run") == before
+
+
+def test_a_run_that_kept_only_its_figures(tmp_path: Path) -> None:
+    described = {"dataset": "demo", "model": {"name": "popularity"}, "split": {"kind": "ratio"}}
+    ensure_run(build_config(described), tmp_path / "run")
+    assert not (tmp_path / "run" / "bundle.json").exists()
+    assert USER.encode() in everything_in(tmp_path)
+    succeed("forget", tmp_path / "run", "--user", USER)
+    assert USER.encode() not in everything_in(tmp_path)
+    assert_one_line(mgformer("forget", tmp_path / "none", "--user", USER), "no run here or below")
