@@ -13,7 +13,8 @@ DOCUMENT = (ROOT / "docs" / "architecture.md").read_text()
 PATH = re.findall(r"^\| \d+ \| `([\w/.]+)` \| `([\w.]+)` \|", DOCUMENT, flags=re.MULTILINE)
 LAYERS = (
     ("cli",), ("experiments", "serving"), ("recommend",), ("runs",), ("training",), ("models",),
-    ("ranking",), ("nn",), ("graph",), ("data",), ("files", "outside", "progress", "errors"),
+    ("ranking",), ("nn",), ("graph",), ("data",),
+    ("locks", "files", "outside", "progress", "errors"),
 )  # fmt: skip
 TRACED = """
 import json, sys, threading

@@ -24,6 +24,7 @@ def command(
     data are read with the options of the run; --set data.time=NAME changes one. By default the
     recommender in RUN is replaced in one step.
     """
+    from mgformer.locks import locked
     from mgformer.runs.bundle_files import check_folder, load_bundle, save_bundle
     from mgformer.runs.config import with_settings
     from mgformer.runs.refresh import read_new, refresh
@@ -36,7 +37,7 @@ def command(
                 f"--set {name}: a refresh takes options of the data only, such as data.time=NAME"
             )
     check_folder(folder)
-    with working():
+    with working(), locked(folder):
         bundle = load_bundle(run)
         done = refresh(bundle, read_new(bundle, new, chosen.get("data")))
         save_bundle(done, folder)

@@ -41,10 +41,12 @@ def command(
 
     Options live in sections: --set split.kind=time, --set data.sep=';', --set model.l2=300.
     """
+    from mgformer.locks import locked
     from mgformer.runs import config as configs
     from mgformer.runs import train
-    from mgformer.runs.bundle_files import check_folder, load_record, save_bundle
-    from mgformer.training.checkpoint import load_checkpoint, remove_checkpoint
+    from mgformer.runs.bundle_files import check_folder, load_record
+    from mgformer.runs.workspace import save_run
+    from mgformer.training.checkpoint import load_checkpoint
 
     def with_options(raw: dict[str, Any]) -> dict[str, Any]:
         return configs.with_settings(configs.with_choices(raw, data, model, seed), settings)
@@ -78,10 +80,9 @@ def command(
         named = ["--model", described.model_name] if is_outside(described.model_name) else []
         return f"continue with: {shlex.join(again + named)}"
 
-    with working(how_to_continue):
+    with working(how_to_continue), locked(folder):
         bundle = train.train(described, folder=folder, resume=resume)
-        save_bundle(bundle, folder)
-        remove_checkpoint(folder)
+        save_run(bundle, folder)
     if as_json:
         print_json(summary(bundle.record, folder))
     else:

@@ -6,10 +6,10 @@ bundle current. So a crash leaves the old bundle or the new one, and readers nev
 Loading runs no code from the files: kinds are looked up in a table, and every byte is checked.
 """
 
-import contextlib
 import hashlib
 import json
 import os
+from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,8 @@ from torch import Tensor
 from mgformer.data.ids import Ids
 from mgformer.data.interactions import Interactions
 from mgformer.errors import BundleError
-from mgformer.files import sha256_of, write_text
+from mgformer.files import Kept, sha256_of, write_by_checksum, write_text
+from mgformer.locks import locked
 from mgformer.progress import phase
 from mgformer.ranking.scorers import DotScorer, HistoryScorer, Scorer, SumScorer
 from mgformer.runs.bundle import Bundle
@@ -43,9 +44,11 @@ Stamp = frozenset[tuple[str, int, int, int]]
 
 
 def save_bundle(bundle: Bundle, folder: Path) -> None:
-    """Write a bundle; it replaces an existing one in one step."""
+    """Write a bundle; it replaces an existing one in one step.
+
+    While it writes, another process that wants to write there gets a BusyError.
+    """
     check_folder(folder)
-    folder.mkdir(parents=True, exist_ok=True)
     described, tensors = _pack_scorer(bundle.scorer)
     pairs = {}
     for name in PARTS:
@@ -64,7 +67,8 @@ def save_bundle(bundle: Bundle, folder: Path) -> None:
     if bundle.item_names is not None:
         items = items.with_columns(bundle.item_names.rename("name"))
     users = pl.DataFrame({"id": bundle.users.values})
-    with phase("saving", None):
+    with phase("saving", None), locked(folder):
+        before = _data_files(folder)
         files = {
             "scorer": _write_tensors(folder, "scorer", tensors),
             "pairs": _write_tensors(folder, "pairs", pairs),
@@ -84,10 +88,31 @@ def save_bundle(bundle: Bundle, folder: Path) -> None:
         }
         manifest["checksum"] = _manifest_checksum(manifest)
         write_text(folder / MANIFEST, json.dumps(manifest, indent=2) + "\n")
-    named = {file["name"] for file in files.values()}
-    for old in folder.iterdir():
-        if _kind_of(old) in FILES and old.name not in named:
-            old.unlink(missing_ok=True)
+        _remove_old(folder, before)
+
+
+def _data_files(folder: Path) -> dict[Path, int]:
+    """Return the data files of bundles in a folder, and what tells a file that replaced one."""
+    found = {}
+    for path in folder.iterdir():
+        if _kind_of(path) in FILES:
+            with suppress(FileNotFoundError):  # another writer removes it
+                found[path] = path.stat().st_ino
+    return found
+
+
+def _remove_old(folder: Path, before: dict[Path, int]) -> None:
+    """Remove the files of earlier bundles.
+
+    Where there are no locks, another writer may be at work. Files that the current manifest names
+    stay, and so does every file that was written after this writer began.
+    """
+    named = {file["name"] for file in _read_manifest(folder)["files"].values()}
+    for path, number in before.items():
+        if path.name not in named:
+            with suppress(FileNotFoundError):
+                if path.stat().st_ino == number:
+                    path.unlink()
 
 
 def load_bundle(folder: Path) -> Bundle:
@@ -161,7 +186,7 @@ def stamp_of(folder: Path) -> Stamp:
     found = set()
     for path in folder.glob("*"):
         if path.name == MANIFEST or _kind_of(path) in FILES:
-            with contextlib.suppress(FileNotFoundError):  # the file is being replaced
+            with suppress(FileNotFoundError):  # the file is being replaced
                 seen = path.stat()
                 found.add((path.name, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns))
     return frozenset(found)
@@ -238,27 +263,18 @@ def _unpack_scorer(description: dict[str, Any], tensors: dict[str, Tensor]) -> S
 
 
 def _write_tensors(folder: Path, name: str, tensors: dict[str, Tensor]) -> dict[str, Any]:
-    draft = folder / f".{name}.{os.getpid()}.tmp"
-    safetensors.torch.save_file(tensors, draft)
-    return _keep(draft, name, "safetensors")
+    def write(draft: Path) -> None:
+        safetensors.torch.save_file(tensors, draft)
+
+    return _described(write_by_checksum(folder, name, "safetensors", write))
 
 
 def _write_table(folder: Path, name: str, table: pl.DataFrame) -> dict[str, Any]:
-    draft = folder / f".{name}.{os.getpid()}.tmp"
-    table.write_parquet(draft)
-    return _keep(draft, name, "parquet")
+    return _described(write_by_checksum(folder, name, "parquet", table.write_parquet))
 
 
-def _keep(draft: Path, name: str, suffix: str) -> dict[str, Any]:
-    """Rename a draft to its final name, which contains its checksum."""
-    checksum = sha256_of(draft)
-    final = draft.with_name(f"{name}-{checksum[:12]}.{suffix}")
-    draft.chmod(0o644)  # safetensors writes for the owner only
-    with draft.open("rb+") as stream:
-        os.fsync(stream.fileno())
-    size = draft.stat().st_size
-    draft.replace(final)
-    return {"name": final.name, "bytes": size, "sha256": checksum}
+def _described(kept: Kept) -> dict[str, Any]:
+    return {"name": kept.path.name, "bytes": kept.size, "sha256": kept.sha256}
 
 
 def _kind_of(path: Path) -> str:

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 from mgformer.errors import ConfigError
+from mgformer.locks import locked
 from mgformer.runs.bundle import Bundle
 from mgformer.runs.fit import fit
 from mgformer.runs.record import Refit, commit_of_code
@@ -41,22 +42,23 @@ def refit(bundle: Bundle, *, folder: Path | None = None, resume: bool = False) -
     config = record.run_config()
     if config.warm_start and config.trainable:
         check_trained(bundle)
-    workspace = None
-    if folder and config.trainable:
-        # The mark keeps `train --resume` from continuing a refit, and the other way round.
-        workspace = Workspace(folder, {**config.to_mapping(), "refit": True}, resume=resume)
-        workspace.begin(pairs.fingerprint if refreshed else record.fingerprint)
-    began = time.perf_counter()
-    fitted = fit(
-        config,
-        pairs,
-        streams_of(config.seed).whole,
-        chosen=record.chosen,
-        hooks=workspace.hooks("refit") if workspace else None,
-        before=bundle if config.warm_start else None,
-    )
-    if workspace:
-        workspace.close()
+    with locked(folder):
+        workspace = None
+        if folder and config.trainable:
+            # The mark keeps `train --resume` from continuing a refit, and the other way round.
+            workspace = Workspace(folder, {**config.to_mapping(), "refit": True}, resume=resume)
+            workspace.begin(pairs.fingerprint if refreshed else record.fingerprint)
+        began = time.perf_counter()
+        fitted = fit(
+            config,
+            pairs,
+            streams_of(config.seed).whole,
+            chosen=record.chosen,
+            hooks=workspace.hooks("refit") if workspace else None,
+            before=bundle if config.warm_start else None,
+        )
+        if workspace:
+            workspace.close()
     done = Refit(
         pairs=len(pairs),
         held_out_before=num_held_out,

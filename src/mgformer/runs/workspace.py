@@ -4,7 +4,9 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from mgformer.errors import ConfigError
+from mgformer.errors import ConfigError, system_failure
+from mgformer.runs.bundle import Bundle
+from mgformer.runs.bundle_files import MANIFEST, save_bundle
 from mgformer.runs.config import different_options
 from mgformer.training.checkpoint import (
     Checkpoint,
@@ -13,7 +15,7 @@ from mgformer.training.checkpoint import (
     remove_checkpoint,
     save_checkpoint,
 )
-from mgformer.training.log import Entry, Log
+from mgformer.training.log import Entry, Log, keep_log
 from mgformer.training.loop import Hooks
 
 logger = logging.getLogger("mgformer")
@@ -36,6 +38,7 @@ class Workspace:
         if self.found:
             self.results = self.found.state["results"]
         self.log: Log | None = None
+        self._reported = False
 
     @property
     def seconds_before(self) -> float:
@@ -51,7 +54,9 @@ class Workspace:
                 f" {self.found.state['fingerprint']}, but got {fingerprint}; give the same data, or"
                 " choose another --out"
             )
-        self.log = Log(self.folder, self.config["train"]["tensorboard"], self.entries)
+        finished = (self.folder / MANIFEST).is_file()
+        tensorboard = self.config["train"]["tensorboard"]
+        self.log = Log(self.folder, tensorboard, self.entries, beside=finished)
 
     def hooks(self, stage: str) -> Hooks:
         """Return what the training loop needs to write the log and checkpoints of a stage."""
@@ -60,7 +65,7 @@ class Workspace:
         return {"write": self._write, "save": self._save, "start": start}
 
     def close(self) -> None:
-        """Finish the log; the checkpoint stays until the result is saved (`remove_checkpoint`)."""
+        """Finish the log; the checkpoint stays until the result is saved (`save_run`)."""
         if self.log is not None:
             self.log.close()
 
@@ -100,4 +105,17 @@ class Workspace:
             "results": self.results,
             "log": self.entries,
         }
-        save_checkpoint(self.folder, Checkpoint(state, checkpoint.tensors))
+        try:
+            save_checkpoint(self.folder, Checkpoint(state, checkpoint.tensors))
+        except OSError as error:  # the training is worth more than a checkpoint
+            if not self._reported:
+                logger.warning("no checkpoint: %s; training goes on", system_failure(error))
+            self._reported = True
+
+
+def save_run(bundle: Bundle, folder: Path) -> None:
+    """Save a finished run: its bundle, and its log. Its checkpoint is not needed any more."""
+    save_bundle(bundle, folder)
+    if bundle.record.epochs:
+        keep_log(folder)
+    remove_checkpoint(folder)
