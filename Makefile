@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
 
-.PHONY: setup demo test lint format check results bench clean
+.PHONY: setup demo test lint format check results bench faults clean
 
 setup: $(INSTALLED)  ## make .venv and install everything
 
@@ -49,6 +49,9 @@ bench: setup  ## ratios against peers and limits, one after another
 	$(BIN)/python -m benchmarks.recency
 	$(BIN)/python -m benchmarks.serving --reload
 	$(BIN)/python -m benchmarks.batch
+
+faults: setup  ## fail, kill and race everything that writes; about ten minutes
+	$(BIN)/python -m tools.faults
 
 clean:
 	rm -rf $(VENV) runs build dist
