@@ -1,4 +1,4 @@
-"""Break writing in every way, many times: python -m tools.faults
+"""Break writing in every way, many times: python -m tools.faults.
 
 The tests of tests/faults run a short version. This one fails every operation with every error, cuts
 the power in every way, kills at least 500 processes and lets two writers race 100 times. It writes
@@ -15,16 +15,17 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from mgformer.files import make_folder, write_text
 from tests.faults.checks import cut_power, fail_every, kill_every, race
 from tests.faults.injection import unsynced
 from tests.faults.scenes import SCENES
 
+from mgformer.files import make_folder, write_text
+
 RESULTS = Path(__file__).parent.parent / "results" / "reliability" / "faults.json"
-MOST_KILLS = {"save": 80, "checkpoint": 30, "lists": 80, "export": 30, "train": 60, "tune": 60}
+MOST_KILLS = {"save": 80, "checkpoint": 30, "lists": 80, "export": 30, "train": 8, "tune": 10}
 """Kills of one scene in a round: a training takes longer than the rest."""
 KILLS, RACES, RACES_WITHOUT_LOCKS = 500, 100, 20
-SLOW = {"train": 3}
+SLOW = {"train": 7}
 """Of these scenes, only every n-th operation is failed, each with another error."""
 
 
@@ -45,8 +46,18 @@ class Losses:
         print(f"{name}: {tried:,}; {self.tried:,} in all, {self.lost:,} lost", flush=True)
 
 
+class Rows(list[dict[str, str | int]]):
+    """Rows of results/reliability/faults.json, which is written after each of them."""
+
+    def add(self, promise: str, kind: str, found: Losses) -> None:
+        """Add what was tried of a promise."""
+        self.append(_row(promise, kind, found))
+        make_folder(RESULTS.parent)
+        write_text(RESULTS, json.dumps(self, indent=1) + "\n")
+
+
 def main() -> None:
-    rng, rows = random.Random(0), []
+    rng, rows = random.Random(0), Rows()
     with tempfile.TemporaryDirectory() as folder, unsynced():
         numbers = iter(range(1_000_000))
 
@@ -59,7 +70,7 @@ def main() -> None:
                 most = MOST_KILLS[name]
                 kills.add(name, lambda s=scene, m=most: kill_every(s, place(), m, rng))  # type: ignore[misc]
         told = "A kill at any operation leaves the old state or the new one, and no drafts"
-        rows.append(_row(told, "kills", kills))
+        rows.add(told, "kills", kills)
 
         failures = Losses()
         for name, scene in SCENES.items():
@@ -69,25 +80,23 @@ def main() -> None:
                 lambda s=scene, e=every: fail_every(s, place(), every=e, thorough=e == 1).total(),  # type: ignore[misc]
             )
         told = "A failed write, sync or rename (ENOSPC, EIO, EPERM) is one line, and loses nothing"
-        rows.append(_row(told, "faults", failures))
+        rows.add(told, "faults", failures)
 
         cuts = Losses()
         for name, scene in SCENES.items():
             if name != "train":  # its log is appended to, and is not synced at every epoch
                 cuts.add(name, lambda s=scene: cut_power(s, place()))  # type: ignore[misc]
-        rows.append(_row("A power cut leaves the old state or the new one", "power cuts", cuts))
+        rows.add("A power cut leaves the old state or the new one", "power cuts", cuts)
 
         with_locks, without = Losses(), Losses()
         for _ in range(RACES):
             with_locks.add("race", lambda: min(1, race(place()).total()))
         told = "Two writers in one folder: one writes, the other gets one line with the process"
-        rows.append(_row(told, "races", with_locks))
+        rows.add(told, "races", with_locks)
         for _ in range(RACES_WITHOUT_LOCKS):
             without.add("no locks", lambda: min(1, race(place(), with_locks=False).total()))
         told = "Two writers without locks never delete the files of the bundle that is current"
-        rows.append(_row(told, "races", without))
-    make_folder(RESULTS.parent)
-    write_text(RESULTS, json.dumps(rows, indent=1) + "\n")
+        rows.add(told, "races", without)
     sys.exit(any(row["lost"] for row in rows))
 
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from mgformer.errors import ConfigError
+from mgformer.runs import workspace
 from mgformer.runs.config import build_config
 from mgformer.runs.workspace import Workspace
 from mgformer.training.checkpoint import NAME, Checkpoint, load_checkpoint
@@ -210,3 +211,20 @@ def test_tensorboard_gets_the_figures_and_drops_epochs_that_are_trained_again(
     assert told == [
         (place, 3), ("select/loss", 0.25, 3), ("select/ndcg@20", 0.5, 3), "closed",
     ]  # fmt: skip
+
+
+def test_a_checkpoint_that_cannot_be_written_is_reported_once(tmp_path, monkeypatch, caplog):
+    def full(folder, checkpoint):
+        raise OSError(28, "No space left on device", str(folder / NAME))
+
+    monkeypatch.setattr(workspace, "save_checkpoint", full)
+    own = Workspace(tmp_path, config_of(), resume=False)
+    own.begin("data")
+    with caplog.at_level(logging.WARNING, "mgformer"):
+        for _ in range(3):
+            own.hooks("select")["save"](Checkpoint({}, {}))
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        f"no checkpoint: {tmp_path / NAME}: No space left on device; free some space, or choose"
+        " another --out; training goes on"
+    )

@@ -36,14 +36,10 @@ def main() -> None:
     """Run a command, and turn an error into one line and an exit code."""
     name, *arguments = sys.argv[1:] or ["--help"]
     try:
-        if name in ("--help", "-h"):
-            sys.stdout.write(_help())
-        elif name == "--version":
-            from mgformer.version import __version__
-
-            sys.stdout.write(f"mgformer {__version__}\n")
-        else:
-            _run(name, arguments)
+        try:
+            _dispatch(name, arguments)
+        finally:
+            sys.stdout.flush()  # here, so that a full disk is reported
     except BrokenPipeError:
         # The reader of our output has gone, as `head` does: nothing is wrong.
         sys.stderr.close()
@@ -56,6 +52,17 @@ def main() -> None:
             raise
         _drop_output()
         fail(line, SYSTEM_FAILED)
+
+
+def _dispatch(name: str, arguments: list[str]) -> None:
+    if name in ("--help", "-h"):
+        sys.stdout.write(_help())
+    elif name == "--version":
+        from mgformer.version import __version__
+
+        sys.stdout.write(f"mgformer {__version__}\n")
+    else:
+        _run(name, arguments)
 
 
 def _drop_output() -> None:
@@ -113,5 +120,3 @@ def _run(name: str, arguments: list[str]) -> None:
         app(arguments, prog_name=f"mgformer {name}")
     except MgformerError as error:
         fail(str(error))
-    finally:
-        sys.stdout.flush()  # here, so that a full disk is reported
