@@ -105,14 +105,13 @@ def test_damaged_figures_are_made_again(
     first = ensure_run(config, place)
     expected = first.per_user
     for name in ("per_user.parquet", "record.json"):
-        for damage in (b"", b"\xff{"):
-            (place / name).write_bytes(damage)
-            caplog.clear()
-            again = ensure_run(config, place)
-            assert again.record.test == first.record.test
-            assert again.per_user.equals(expected)
-            (warning,) = (r.getMessage() for r in caplog.records if r.levelname == "WARNING")
-            assert warning == f"{place}: the figures of the run there are damaged; running it again"
+        (place / name).write_bytes(b"")
+        caplog.clear()
+        again = ensure_run(config, place)
+        assert again.record.test == first.record.test
+        assert again.per_user.equals(expected)
+        (warning,) = (r.getMessage() for r in caplog.records if r.levelname == "WARNING")
+        assert warning == f"{place}: the figures of the run there are damaged; running it again"
     (place / "per_user.parquet").write_bytes(b"")
     with pytest.raises(BundleError, match=r"per_user\.parquet: damaged .* run again"):
         _ = first.per_user
