@@ -27,7 +27,7 @@ HOST = f"{zlib.crc32(socket.gethostname().encode()):08x}"
 """Processes of other computers and containers may write into the same folder."""
 DRAFTS = re.compile(r"\.drafts-(?P<host>[0-9a-f]{8})-(?P<pid>\d+)-\d+")
 DAY = 86_400
-"""Seconds after which drafts of another computer are taken to be left behind."""
+"""Seconds after which files of writers that cannot be seen are taken to be left behind."""
 SHOWN = 12
 """Hexadecimal digits of a checksum in the name of a file."""
 _numbers = itertools.count()

@@ -29,19 +29,20 @@ _own = threading.local()
 
 
 @contextmanager
-def locked(folder: Path | None) -> Iterator[None]:
+def locked(folder: Path | None) -> Iterator[bool]:
     """Own a folder while the block runs; make it if it is missing. Without a folder, do nothing.
 
     A second writer gets a BusyError that names the process. A thread may lock its folder again.
+    Yields whether other writers are kept out: not every system has locks.
     """
     if folder is None:
-        yield
+        yield False
         return
     missing = not folder.exists()
     make_folder(folder)
     try:
-        with _holding(folder / NAME, folder):
-            yield
+        with _holding(folder / NAME, folder) as alone:
+            yield alone
     finally:
         if missing:
             with suppress(OSError):  # it holds something now
@@ -56,25 +57,25 @@ def locked_file(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _holding(lock: Path, what: Path) -> Iterator[None]:
-    held: set[Path] = _own.__dict__.setdefault("held", set())
+def _holding(lock: Path, what: Path) -> Iterator[bool]:
+    held: dict[Path, bool] = _own.__dict__.setdefault("held", {})
     key = lock.parent.resolve() / lock.name
     if fcntl is None or key in held:
-        yield
+        yield held.get(key, False)
         return
-    descriptor = _acquire(lock, what)
-    held.add(key)
+    descriptor, alone = _acquire(lock, what)
+    held[key] = alone
     try:
-        yield
+        yield alone
     finally:
-        held.discard(key)
+        del held[key]
         with suppress(OSError):
             os.unlink(lock)  # before the lock ends: afterwards it may be another process's
         os.close(descriptor)
 
 
-def _acquire(lock: Path, what: Path) -> int:
-    """Return the open lock file, which nobody else holds."""
+def _acquire(lock: Path, what: Path) -> tuple[int, bool]:
+    """Return the open lock file, and whether it keeps others out."""
     while True:
         descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
         try:
@@ -83,7 +84,7 @@ def _acquire(lock: Path, what: Path) -> int:
                 with suppress(OSError):  # the lock holds without the number of the process too
                     os.truncate(descriptor, 0)
                     os.write(descriptor, f"{os.getpid()}\n".encode())
-                return descriptor
+                return descriptor, True
             os.close(descriptor)  # the holder before has removed this file; make a new one
         except BlockingIOError:
             holder = _holder(descriptor)
@@ -95,7 +96,7 @@ def _acquire(lock: Path, what: Path) -> int:
         except OSError as error:
             if error.errno in NO_LOCKS:
                 logger.warning("%s: this file system has no locks; use one writer at a time", what)
-                return descriptor
+                return descriptor, False
             os.close(descriptor)
             raise
 

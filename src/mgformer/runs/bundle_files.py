@@ -9,6 +9,7 @@ Loading runs no code from the files: kinds are looked up in a table, and every b
 import hashlib
 import json
 import os
+import time
 from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
@@ -24,7 +25,7 @@ from torch import Tensor
 from mgformer.data.ids import Ids
 from mgformer.data.interactions import Interactions
 from mgformer.errors import BundleError
-from mgformer.files import Kept, sha256_of, write_by_checksum, write_text
+from mgformer.files import DAY, Kept, sha256_of, write_by_checksum, write_text
 from mgformer.locks import locked
 from mgformer.progress import phase
 from mgformer.ranking.scorers import DotScorer, HistoryScorer, Scorer, SumScorer
@@ -67,8 +68,7 @@ def save_bundle(bundle: Bundle, folder: Path) -> None:
     if bundle.item_names is not None:
         items = items.with_columns(bundle.item_names.rename("name"))
     users = pl.DataFrame({"id": bundle.users.values})
-    with phase("saving", None), locked(folder):
-        before = _data_files(folder)
+    with phase("saving", None), locked(folder) as alone:
         files = {
             "scorer": _write_tensors(folder, "scorer", tensors),
             "pairs": _write_tensors(folder, "pairs", pairs),
@@ -88,30 +88,20 @@ def save_bundle(bundle: Bundle, folder: Path) -> None:
         }
         manifest["checksum"] = _manifest_checksum(manifest)
         write_text(folder / MANIFEST, json.dumps(manifest, indent=2) + "\n")
-        _remove_old(folder, before)
+        _remove_old(folder, alone)
 
 
-def _data_files(folder: Path) -> dict[Path, int]:
-    """Return the data files of bundles in a folder, and what tells a file that replaced one."""
-    found = {}
-    for path in folder.iterdir():
-        if _kind_of(path) in FILES:
-            with suppress(FileNotFoundError):  # another writer removes it
-                found[path] = path.stat().st_ino
-    return found
+def _remove_old(folder: Path, alone: bool) -> None:
+    """Remove data files that the current manifest does not name.
 
-
-def _remove_old(folder: Path, before: dict[Path, int]) -> None:
-    """Remove the files of earlier bundles.
-
-    Where there are no locks, another writer may be at work. Files that the current manifest names
-    stay, and so does every file that was written after this writer began.
+    Where there are no locks, another writer may be about to name files that are there already. So
+    recent files stay.
     """
     named = {file["name"] for file in _read_manifest(folder)["files"].values()}
-    for path, number in before.items():
-        if path.name not in named:
+    for path in folder.iterdir():
+        if _kind_of(path) in FILES and path.name not in named:
             with suppress(FileNotFoundError):
-                if path.stat().st_ino == number:
+                if alone or time.time() - path.stat().st_mtime > DAY:
                     path.unlink()
 
 
