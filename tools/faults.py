@@ -76,8 +76,11 @@ def main() -> None:
         for name, scene in SCENES.items():
             thorough = name not in SLOW
             failures.add(
-                name, lambda s=scene, t=thorough: fail_every(s, place(), thorough=t).total()
-            )  # type: ignore[misc]
+                name,
+                lambda s=scene, t=thorough: fail_every(  # type: ignore[misc]
+                    s, place(), thorough=t
+                ).total(),
+            )
         told = "A failed write, sync or rename (ENOSPC, EIO, EPERM) is one line, and loses nothing"
         rows.add(told, "faults", failures)
 
@@ -94,7 +97,7 @@ def main() -> None:
         rows.add(told, "races", with_locks)
         for _ in range(RACES_WITHOUT_LOCKS):
             without.add("no locks", lambda: min(1, race(place(), with_locks=False).total()))
-        told = "Two writers without locks never delete the files of the bundle that is current"
+        told = "Two writers without locks never lose the bundle that is current"
         rows.add(told, "races", without)
     sys.exit(any(row["lost"] for row in rows))
 
