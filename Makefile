@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
 
-.PHONY: setup demo test test-lowest lint format check results bench fuzz mutants lock audit clean
+.PHONY: setup demo test test-lowest lint format check results bench fuzz faults mutants lock audit clean
 
 setup: $(INSTALLED)  ## make .venv and install everything
 
@@ -80,6 +80,9 @@ lock: setup  ## write requirements.lock: the pinned environment with hashes
 
 audit: setup  ## look up known vulnerabilities of the pinned environment
 	$(BIN)/python -m tools.audit
+
+faults: setup  ## fail, kill and race everything that writes; about ten minutes
+	$(BIN)/python -m tools.faults
 
 clean:
 	rm -rf $(VENV) runs build dist

@@ -5,12 +5,17 @@
         UnknownIdError          a user or an item that is not in the training data
       ConfigError               an option: unknown, of the wrong type, or impossible
       BundleError               a trained recommender on disk that cannot be used
+      BusyError                 another process writes there
 
-A message is one line. It says what was got, what was expected, where, and what to do. Any other
-exception is a bug of ours (exit code 1).
+A message is one line. It says what was got, what was expected, where, and what to do.
+
+An OSError or a MemoryError means that the system failed: disk, permissions, memory. The command
+line exits with 3 (`system_failure`). Any other exception is a bug of ours (exit code 1).
 """
 
 import difflib
+import errno
+import os
 from collections.abc import Callable, Iterable, Sequence
 
 
@@ -45,6 +50,36 @@ class ConfigError(MgformerError):
 
 class BundleError(MgformerError):
     """A trained recommender on disk cannot be used."""
+
+
+class BusyError(MgformerError):
+    """Another process writes into the same folder, or to the same file."""
+
+
+REMEDIES = {
+    errno.ENOSPC: "free some space, or choose another --out",
+    errno.EDQUOT: "free some space, or choose another --out",
+    errno.EACCES: "check the permissions, or choose another --out",
+    errno.EPERM: "check the permissions, or choose another --out",
+    errno.EROFS: "choose another --out",
+    errno.EIO: "check the disk, or choose another --out",
+    errno.EMFILE: "close other programs, or raise the limit with: ulimit -n",
+}
+"""Number of an error of the system → what the user can do."""
+
+
+def system_failure(error: BaseException) -> str | None:
+    """Return one line about a failure of the system; None if the error is something else."""
+    if isinstance(error, OSError):
+        reason = error.strerror or str(error) or type(error).__name__
+        place = f"{os.fsdecode(error.filename)}: " if error.filename else ""
+        remedy = REMEDIES.get(error.errno or 0)
+        return f"{place}{reason}" + (f"; {remedy}" if remedy else "")
+    # torch raises a RuntimeError when memory runs out.
+    no_memory = isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
+    if isinstance(error, MemoryError) or no_memory:
+        return "out of memory; use less data, a smaller model, or a computer with more memory"
+    return None
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -1,11 +1,13 @@
 """Lists of many users: written in parts, resumable, equal to the lists of single users."""
 
 import json
+import threading
 from pathlib import Path
 
 import polars as pl
 import pytest
 
+from mgformer.errors import BusyError
 from mgformer.recommend import batch
 from mgformer.recommend.batch import rank_users, write_lists, write_target
 from mgformer.recommend.query import ListOptions
@@ -169,3 +171,39 @@ def test_parts_of_a_call_with_other_exclusions_are_not_used(recommender, tmp_pat
 def test_no_users_give_an_empty_file(recommender, tmp_path: Path):
     write(recommender, [], tmp_path / "lists.parquet")
     assert pl.read_parquet(tmp_path / "lists.parquet").shape == (0, 4)
+
+
+@pytest.mark.parametrize("damage", [b"", b"PAR1", None], ids=["empty", "short", "flipped"])
+def test_a_damaged_part_is_written_again(damage, recommender, tmp_path, monkeypatch):
+    users, target = ids_of(recommender, 150), tmp_path / "lists.parquet"
+    stop_at_100(recommender, users, target, monkeypatch)
+    (part,) = tmp_path.glob(".lists.parquet.*.parts/part-*.parquet")
+    content = bytearray(part.read_bytes())
+    content[len(content) // 2] ^= 1
+    part.write_bytes(bytes(content) if damage is None else damage)
+    (part.parent / "part-000001.parquet").write_bytes(b"")  # the form of earlier versions
+    write(recommender, users, target)
+    expected = recommender.recommend(users, 4).select("user", "rank", "item", "score")
+    assert pl.read_parquet(target).equals(expected)
+    assert [path.name for path in tmp_path.iterdir()] == [target.name]
+
+
+def test_two_calls_do_not_write_one_target_at_once(recommender, tmp_path, monkeypatch):
+    users, target = ids_of(recommender, 150), tmp_path / "lists.parquet"
+    messages = []
+
+    def meanwhile(bundle, numbers, options):
+        def second() -> None:
+            with pytest.raises(BusyError, match=r"lists\.parquet: process \d+ is writing") as error:
+                write(recommender, users, target)
+            messages.append(str(error.value))
+
+        thread = threading.Thread(target=second)
+        thread.start()
+        thread.join()
+        return rank_users(bundle, numbers, options)
+
+    monkeypatch.setattr(batch, "rank_users", meanwhile)
+    write(recommender, users, target)
+    assert len(messages) == 2
+    assert pl.read_parquet(target).height == 600

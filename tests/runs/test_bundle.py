@@ -1,10 +1,12 @@
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from mgformer import locks
 from mgformer.errors import BundleError
 from mgformer.files import sha256_of
 from mgformer.models import BUILTIN
@@ -194,3 +196,19 @@ def test_a_place_that_cannot_be_written(trained: Bundle, tmp_path: Path) -> None
     (tmp_path / "file").write_text("x")
     with pytest.raises(BundleError, match="is a file, expected a folder"):
         save_bundle(trained, tmp_path / "file" / "run")
+
+
+def test_without_locks_files_that_another_writer_may_name_stay(
+    saved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(locks, "fcntl", None)
+    new, old = saved / "scorer-0123456789ab.safetensors", saved / "pairs-0123456789ab.safetensors"
+    for path in (new, old):
+        path.write_text("of another writer, which has not replaced the manifest yet")
+    os.utime(old, (0, 0))
+    save_bundle(load_bundle(saved), saved)
+    assert new.exists()
+    assert not old.exists()
+    monkeypatch.undo()
+    save_bundle(load_bundle(saved), saved)
+    assert not new.exists()

@@ -1,12 +1,15 @@
 """Runs are trained once, and a run with other options or data is refused."""
 
 import json
+import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from mgformer.data.dataset import open_dataset
-from mgformer.errors import BundleError, ConfigError
+from mgformer.errors import BundleError, BusyError, ConfigError
+from mgformer.locks import locked
 from mgformer.runs.config import RunConfig, build_config
 from mgformer.runs.folder import Run, ensure_run, find_run
 from mgformer.runs.train import train
@@ -93,3 +96,44 @@ def test_an_unset_option_differs_from_a_set_one(table: Path, tmp_path: Path) -> 
 def test_missing_figures_per_user(run: Run, tmp_path: Path) -> None:
     with pytest.raises(BundleError, match="has no figures per user"):
         _ = Run(tmp_path, run.record).per_user
+
+
+def test_damaged_figures_are_made_again(
+    table: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config, place = described(table, "ease"), tmp_path / "ease"
+    first = ensure_run(config, place)
+    expected = first.per_user
+    for name in ("per_user.parquet", "record.json"):
+        (place / name).write_bytes(b"")
+        caplog.clear()
+        again = ensure_run(config, place)
+        assert again.record.test == first.record.test
+        assert again.per_user.equals(expected)
+        (warning,) = (r.getMessage() for r in caplog.records if r.levelname == "WARNING")
+        assert warning == f"{place}: the figures of the run there are damaged; running it again"
+    (place / "per_user.parquet").write_bytes(b"")
+    with pytest.raises(BundleError, match=r"per_user\.parquet: damaged .* run again"):
+        _ = first.per_user
+
+
+def test_a_trained_recommender_replaces_damaged_figures_and_is_not_trained_again(
+    run: Run, table: Path, tmp_path: Path
+) -> None:
+    place = tmp_path / "run"
+    shutil.copytree(run.folder, place)
+    for name in ("per_user.parquet", "record.json"):
+        (place / name).write_bytes(b"")
+    before = (place / "bundle.json").stat().st_mtime_ns
+    assert ensure_run(described(table, dim=8), place).per_user.equals(run.per_user)
+    assert (place / "bundle.json").stat().st_mtime_ns == before
+    (place / "bundle.json").write_text("{")
+    with pytest.raises(BundleError, match="damaged, not valid JSON"):
+        ensure_run(described(table, dim=8), place)
+
+
+def test_a_run_that_another_process_trains_is_refused(table: Path, tmp_path: Path) -> None:
+    with ThreadPoolExecutor(1) as other, locked(tmp_path / "run"):
+        asked = other.submit(ensure_run, described(table, "ease"), tmp_path / "run")
+        with pytest.raises(BusyError, match=r"run: process \d+ is writing there"):
+            asked.result()

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from mgformer.errors import BundleError, ConfigError
+from mgformer.runs import workspace
 from mgformer.runs.config import build_config
 from mgformer.runs.workspace import Workspace
 from mgformer.training.checkpoint import NAME, Checkpoint, load_checkpoint, save_checkpoint
@@ -247,3 +248,20 @@ def test_a_checkpoint_with_another_state_is_one_line(tmp_path, change, expected,
         Workspace(tmp_path, config_of(), resume=True)
     assert str(caught.value).startswith(f"{tmp_path / NAME}: not a usable checkpoint (")
     assert expected.partition("'")[0] in str(caught.value)
+
+
+def test_a_checkpoint_that_cannot_be_written_is_reported_once(tmp_path, monkeypatch, caplog):
+    def full(folder, checkpoint):
+        raise OSError(28, "No space left on device", str(folder / NAME))
+
+    monkeypatch.setattr(workspace, "save_checkpoint", full)
+    own = Workspace(tmp_path, config_of(), resume=False)
+    own.begin("data")
+    with caplog.at_level(logging.WARNING, "mgformer"):
+        for _ in range(3):
+            own.hooks("select")["save"](Checkpoint({}, {}))
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        f"no checkpoint: {tmp_path / NAME}: No space left on device; free some space, or choose"
+        " another --out; training goes on"
+    )

@@ -3,9 +3,11 @@
 A command lives in the module of its name. The module is imported when the command runs, and it
 imports torch, polars and scipy inside its functions: help answers at once.
 
-Exit codes: 0 done, 2 the user's input is wrong (one line says what), 1 a bug of ours.
+Exit codes: 0 done; 2 the user's input is wrong; 3 the system failed (disk, permissions, memory);
+1 a bug of ours. With 2 and 3, one line says what is wrong.
 """
 
+import os
 import sys
 
 COMMANDS = {
@@ -27,23 +29,49 @@ COMMANDS = {
     "datasets": "List, show and download datasets.",
 }
 """Name of a command → the first line of its help."""
+SYSTEM_FAILED = 3
+"""The exit code if disk, permissions or memory are at fault."""
 
 
 def main() -> None:
     """Run a command, and turn an error into one line and an exit code."""
     name, *arguments = sys.argv[1:] or ["--help"]
     try:
-        if name in ("--help", "-h"):
-            sys.stdout.write(_help())
-        elif name == "--version":
-            from mgformer.version import __version__
-
-            sys.stdout.write(f"mgformer {__version__}\n")
-        else:
-            _run(name, arguments)
+        try:
+            _dispatch(name, arguments)
+        finally:
+            sys.stdout.flush()  # here, so that a full disk is reported
     except BrokenPipeError:
         # The reader of our output has gone, as `head` does: nothing is wrong.
         sys.stderr.close()
+    except (OSError, MemoryError, RuntimeError) as error:
+        from mgformer.cli.console import fail
+        from mgformer.errors import system_failure
+
+        line = system_failure(error)
+        if line is None:
+            raise
+        _drop_output()
+        fail(line, SYSTEM_FAILED)
+
+
+def _dispatch(name: str, arguments: list[str]) -> None:
+    if name in ("--help", "-h"):
+        sys.stdout.write(_help())
+    elif name == "--version":
+        from mgformer.version import __version__
+
+        sys.stdout.write(f"mgformer {__version__}\n")
+    else:
+        _run(name, arguments)
+
+
+def _drop_output() -> None:
+    """Forget output that cannot be written: Python would fail once more when it ends."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _help() -> str:

@@ -25,10 +25,12 @@ def command(
     It also trains on the held-out pairs. Epochs and score stay as they were chosen on validation.
     The figures stay those of the tested model, because no pairs are left to test on.
     """
+    from mgformer.locks import locked
     from mgformer.models import import_model
-    from mgformer.runs.bundle_files import check_folder, load_bundle, save_bundle
+    from mgformer.runs.bundle_files import check_folder, load_bundle
     from mgformer.runs.refit import refit
-    from mgformer.training.checkpoint import has_checkpoint, remove_checkpoint
+    from mgformer.runs.workspace import save_run
+    from mgformer.training.checkpoint import has_checkpoint
 
     folder = target or run.with_name(f"{run.name}-refit")
     check_folder(folder)
@@ -44,10 +46,9 @@ def command(
         again += ["--model", model] if model else []
         return f"continue with: {shlex.join(again)}" if has_checkpoint(folder) else ""
 
-    with working(how_to_continue):
+    with working(how_to_continue), locked(folder):
         done = refit(bundle, folder=folder, resume=resume)
-        save_bundle(done, folder, key)
-        remove_checkpoint(folder)
+        save_run(done, folder, key)
     if as_json:
         print_json(summary(done.record, folder))
         return

@@ -37,6 +37,7 @@ def command(
     data are read with the options of the run; --set data.time=NAME changes one. By default the
     recommender in RUN is replaced in one step.
     """
+    from mgformer.locks import locked
     from mgformer.runs.bundle_files import check_folder, load_bundle, save_bundle
     from mgformer.runs.config import with_settings
     from mgformer.runs.hashing import with_hashed_ids
@@ -51,7 +52,7 @@ def command(
             )
     check_folder(folder)
     signature = key_in(sign)
-    with working():
+    with working(), locked(folder):
         bundle = load_bundle(run, key_in(signed))
         data = read_new(bundle, new, chosen.get("data"))
         done = refresh(bundle, with_hashed_ids(data, bundle.record, key))

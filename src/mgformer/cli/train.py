@@ -53,13 +53,13 @@ def command(
     """
     from mgformer.data.dataset import open_dataset
     from mgformer.data.hashed_ids import hash_users, mark_of
+    from mgformer.locks import locked
     from mgformer.runs import config as configs
     from mgformer.runs import train
-    from mgformer.runs.bundle_files import check_folder, load_record, save_bundle
+    from mgformer.runs.bundle_files import check_folder, load_record
     from mgformer.runs.hashing import key_for_run
     from mgformer.runs.histories import check_leaves_them_out, without_histories
-    from mgformer.runs.workspace import load_unfinished
-    from mgformer.training.checkpoint import remove_checkpoint
+    from mgformer.runs.workspace import load_unfinished, save_run
 
     def with_options(raw: dict[str, Any]) -> dict[str, Any]:
         return configs.with_settings(configs.with_choices(raw, data, model, seed), settings)
@@ -105,7 +105,7 @@ def command(
         named = ["--model", described.model_name] if is_outside(described.model_name) else []
         return f"continue with: {shlex.join(again + named)}"
 
-    with working(how_to_continue):
+    with working(how_to_continue), locked(folder):
         dataset = None
         if key is not None:
             dataset = hash_users(open_dataset(described.dataset, described.data), key)
@@ -115,8 +115,7 @@ def command(
             bundle = replace(bundle, record=record)
         if no_histories:
             bundle = without_histories(bundle)
-        save_bundle(bundle, folder, signature)
-        remove_checkpoint(folder)
+        save_run(bundle, folder, signature)
     if as_json:
         print_json(summary(bundle.record, folder))
     else:

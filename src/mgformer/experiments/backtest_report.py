@@ -20,7 +20,7 @@ from mgformer.experiments.tables import (
     significance_json,
     table_of,
 )
-from mgformer.files import write_text
+from mgformer.files import make_folder, write_text
 
 DOCUMENT, PLOT = "table.md", "plot.svg"
 
@@ -300,7 +300,7 @@ def write_report(found: Backtest, folder: Path, command: str) -> None:
         f"- code: {', '.join(commits)}",
         "",
     ]
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     files: dict[str, Callable[[], str]] = {
         PLOT: lambda: plot(found),
         "table.csv": lambda: lines_csv(found),

@@ -10,7 +10,7 @@ import polars as pl
 from mgformer.errors import DataError
 from mgformer.experiments.paper_rows import Figures
 from mgformer.experiments.summary import Summary, summarize
-from mgformer.files import write_text
+from mgformer.files import make_folder, write_text
 from mgformer.ranking.evaluation import GROUPS
 from mgformer.ranking.metrics import SELECTION_METRICS
 from mgformer.ranking.significance import PairedTest, paired_test
@@ -49,7 +49,7 @@ class Table(NamedTuple):
 
     def write(self, path: Path, document: str, csv: str) -> None:
         """Write the document that holds the table, and beside it the table as .tex and .csv."""
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         for suffix, text in {path.suffix: document, ".tex": self.latex(), ".csv": csv}.items():
             write_text(path.with_suffix(suffix), text)
 

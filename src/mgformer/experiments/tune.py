@@ -21,6 +21,7 @@ from mgformer.data.splits import Split
 from mgformer.errors import BundleError, ConfigError, DataError, MgformerError
 from mgformer.experiments.search import Trial, import_optuna, propose, search_space
 from mgformer.files import write_text
+from mgformer.locks import locked
 from mgformer.models.space import Dimension
 from mgformer.progress import phase
 from mgformer.ranking.metrics import SELECTION_METRIC
@@ -127,6 +128,19 @@ def tune(
             f"{config.model_name} has no options to tune{why}; train it with: mgformer train"
         )
     import_optuna()  # before the data are read
+    with locked(folder):
+        return _tune(config, folder, trials, space, fixed, began + timeout, dataset)
+
+
+def _tune(
+    config: RunConfig,
+    folder: Path,
+    trials: int,
+    space: Mapping[str, Dimension],
+    fixed: Collection[str],
+    until: float,
+    dataset: Dataset | None,
+) -> TuningResult:
     data, split, before = prepare(config, dataset)
     if not len(split.valid):
         raise DataError(f"{data.name}: has no validation part to tune on; set split.valid above 0")
@@ -138,7 +152,7 @@ def tune(
     done = tuning.trials
     with phase("trials", trials) as advance:
         advance(min(len(done), trials))
-        while len(done) < trials and not (done and time.monotonic() - began > timeout):
+        while len(done) < trials and not (done and time.monotonic() > until):
             attempt = propose(space, flat_options(given), config.seed, done)
             trial = _make_trial(config, attempt, blind, before)
             outcome = f"failed: {trial.error}" if trial.error else trial.state
@@ -146,7 +160,6 @@ def tune(
                 outcome = f"validation NDCG@20 {trial.value:.4f}"
             log.info("trial %d: %s  %s", len(done), outcome, option_list(trial.options, "  "))
             done.append(trial)
-            folder.mkdir(parents=True, exist_ok=True)
             write_text(folder / TRIALS, tuning.model_dump_json(indent=1) + "\n")
             advance(1)
     complete = [number for number, trial in enumerate(done) if trial.state == "complete"]

@@ -3,7 +3,8 @@
 Blocks of users are ranked one after another and written as parts beside the target. At the end the
 parts are put together, and the target appears in one step. After an interruption, the same call
 continues with the parts that exist; a call with other users or options does not use them. Parts
-that were left behind by other calls are removed when the target is finished.
+have their checksum in their name, and a damaged one is written again. Parts that were left behind
+by other calls are removed when the target is finished.
 """
 
 import glob
@@ -16,7 +17,8 @@ from pathlib import Path
 import polars as pl
 
 from mgformer.errors import ConfigError
-from mgformer.files import replacing
+from mgformer.files import SHOWN, make_folder, replacing, sha256_of, write_by_checksum
+from mgformer.locks import locked_file
 from mgformer.progress import phase, quietly
 from mgformer.recommend.lists import numbers_of, rank_users, to_frame
 from mgformer.recommend.query import ListOptions, SomeIds
@@ -52,7 +54,8 @@ def write_lists(
 ) -> None:
     """Write user, rank, item and score of the best items of users, `block_users` at a time.
 
-    The target is a .parquet, .csv or .jsonl file.
+    The target is a .parquet, .csv or .jsonl file. While it is written, another process that wants
+    to write it gets a BusyError.
     """
     check_target(target)
     numbers = numbers_of("user", bundle.users, users)
@@ -60,25 +63,36 @@ def write_lists(
     call = [bundle.record.to_mapping(), vars(options), block_users]
     digest.update(json.dumps(call, sort_keys=True, default=str).encode())
     folder = target.with_name(f".{target.name}.{digest.hexdigest()[:FINGERPRINT]}.parts")
-    folder.mkdir(exist_ok=True)
-    with phase("recommending", len(numbers)) as advance:
+    with locked_file(target), phase("recommending", len(numbers)) as advance:
+        make_folder(folder)
+        parts = []
         for start in range(0, max(1, len(numbers)), block_users):
             block = numbers[start : start + block_users]
-            part = folder / f"part-{start // block_users:06d}.parquet"
-            if not part.exists():
+            name = f"part-{start // block_users:06d}"
+            part = _whole_part(folder, name)
+            if part is None:
                 with quietly():
                     found, _ = rank_users(bundle, block, options)
-                with replacing(part) as draft:
-                    lists = to_frame(bundle, bundle.users.decode(block), found)
-                    lists.select(COLUMNS).write_parquet(draft)
+                lists = to_frame(bundle, bundle.users.decode(block), found).select(COLUMNS)
+                part = write_by_checksum(folder, name, "parquet", lists.write_parquet).path
+            parts.append(part)
             advance(len(block))
-    write_target(pl.scan_parquet(sorted(folder.glob("part-*.parquet"))), target)
+        write_target(pl.scan_parquet(parts), target)
+
+
+def _whole_part(folder: Path, name: str) -> Path | None:
+    """Return the part of this name that an earlier call wrote; None if it is missing or damaged."""
+    for part in folder.glob(f"{name}-*.parquet"):
+        if part.stem == f"{name}-{sha256_of(part)[:SHOWN]}":
+            return part
+    return None
 
 
 def write_target(lists: pl.LazyFrame, target: Path) -> None:
     """Write lists to the target in one step, and remove all parts of this target."""
-    with replacing(target) as draft:
-        WRITERS[target.suffix](lists, draft)
-    digits = "[0-9a-f]" * FINGERPRINT
-    for parts in target.parent.glob(f".{glob.escape(target.name)}.{digits}.parts"):
-        shutil.rmtree(parts)
+    with locked_file(target):
+        with replacing(target) as draft:
+            WRITERS[target.suffix](lists, draft)
+        digits = "[0-9a-f]" * FINGERPRINT
+        for parts in target.parent.glob(f".{glob.escape(target.name)}.{digits}.parts"):
+            shutil.rmtree(parts)

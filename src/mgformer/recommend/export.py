@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from mgformer.errors import BundleError, ConfigError
 from mgformer.files import replacing
 from mgformer.graph.sparse import row_numbers, top_per_row
+from mgformer.locks import locked
 from mgformer.ranking.scorers import DotScorer, SumScorer, vectors_of
 from mgformer.ranking.topk import top_k
 from mgformer.recommend.lists import as_rows, items_of
@@ -60,11 +61,11 @@ def export(bundle: Bundle, form: str, folder: Path) -> dict[str, Any]:
     """Write one form of the recommender to a folder; return the files and what was measured."""
     check_form(form)
     check_folder(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    files, measured = FORMS[form](bundle)
-    for name, write in files.items():
-        with replacing(folder / name) as draft:
-            write(draft)
+    with locked(folder):
+        files, measured = FORMS[form](bundle)
+        for name, write in files.items():
+            with replacing(folder / name) as draft:
+                write(draft)
     return {"files": [*files], **measured}
 
 

@@ -7,10 +7,12 @@ Loading runs no code from the files. `bundle_manifest.py`, `bundle_check.py` and
 check what is read.
 """
 
-import contextlib
 import hashlib
 import os
+import time
+from contextlib import suppress
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,8 @@ from torch import Tensor
 from mgformer.checksums import checksum_of_bytes, checksum_of_file
 from mgformer.data.interactions import Interactions
 from mgformer.errors import BundleError
-from mgformer.files import sha256_of, write_text
+from mgformer.files import DAY, Kept, sha256_of, write_by_checksum, write_text
+from mgformer.locks import locked
 from mgformer.progress import phase
 from mgformer.ranking.scorers import Scorer
 from mgformer.runs.bundle import Bundle
@@ -59,9 +62,11 @@ Stamp = frozenset[tuple[str, int, int, int]]
 
 
 def save_bundle(bundle: Bundle, folder: Path, key: bytes | None = None) -> None:
-    """Write a bundle; it replaces an existing one in one step. With a key, it is signed."""
+    """Write a bundle; it replaces an existing one in one step. With a key, it is signed.
+
+    While it writes, another process that wants to write there gets a BusyError.
+    """
     check_folder(folder)
-    folder.mkdir(parents=True, exist_ok=True)
     described, tensors = _pack_scorer(bundle.scorer)
     for name, tensor in tensors.items():
         if tensor.is_floating_point():
@@ -85,7 +90,7 @@ def save_bundle(bundle: Bundle, folder: Path, key: bytes | None = None) -> None:
     if bundle.item_names is not None:
         items = items.with_columns(bundle.item_names.rename("name"))
     users = pl.DataFrame({"id": bundle.users.values})
-    with phase("saving", None):
+    with phase("saving", None), locked(folder) as alone:
         files = {
             "scorer": _write_tensors(folder, "scorer", tensors),
             "pairs": _write_tensors(folder, "pairs", pairs),
@@ -104,10 +109,21 @@ def save_bundle(bundle: Bundle, folder: Path, key: bytes | None = None) -> None:
             "record": bundle.record.to_mapping(),
         }
         write_text(folder / MANIFEST, sealed(manifest, key))
-    named = {file["name"] for file in files.values()}
-    for old in folder.iterdir():
-        if _kind_of(old) in FILES and old.name not in named:
-            old.unlink(missing_ok=True)
+        _remove_old(folder, alone)
+
+
+def _remove_old(folder: Path, alone: bool) -> None:
+    """Remove data files that the current manifest does not name.
+
+    Where there are no locks, another writer may be about to name files that are there already. So
+    recent files stay.
+    """
+    named = {file.name for file in read_manifest(folder).files.values()}
+    for path in folder.iterdir():
+        if _kind_of(path) in FILES and path.name not in named:
+            with suppress(FileNotFoundError):
+                if alone or time.time() - path.stat().st_mtime > DAY:
+                    path.unlink()
 
 
 def load_bundle(folder: Path, key: bytes | None = None) -> Bundle:
@@ -184,7 +200,7 @@ def stamp_of(folder: Path) -> Stamp:
     found = set()
     for path in folder.glob("*"):
         if path.name == MANIFEST or _kind_of(path) in FILES:
-            with contextlib.suppress(FileNotFoundError):  # the file is being replaced
+            with suppress(FileNotFoundError):  # the file is being replaced
                 seen = path.stat()
                 found.add((path.name, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns))
     return frozenset(found)
@@ -236,27 +252,16 @@ def _unshared(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _write_tensors(folder: Path, name: str, tensors: dict[str, Tensor]) -> dict[str, Any]:
-    draft = folder / f".{name}.{os.getpid()}.tmp"
-    safetensors.torch.save_file(tensors, draft)
-    return _keep(draft, name, "safetensors")
+    write = partial(safetensors.torch.save_file, tensors)
+    return _described(write_by_checksum(folder, name, "safetensors", write))
 
 
 def _write_table(folder: Path, name: str, table: pl.DataFrame) -> dict[str, Any]:
-    draft = folder / f".{name}.{os.getpid()}.tmp"
-    table.write_parquet(draft)
-    return _keep(draft, name, "parquet")
+    return _described(write_by_checksum(folder, name, "parquet", table.write_parquet))
 
 
-def _keep(draft: Path, name: str, suffix: str) -> dict[str, Any]:
-    """Rename a draft to its final name, which contains its checksum."""
-    checksum = checksum_of_file(draft)
-    final = draft.with_name(f"{name}-{checksum[:12]}.{suffix}")
-    draft.chmod(0o644)  # safetensors writes for the owner only
-    with draft.open("rb+") as stream:
-        os.fsync(stream.fileno())
-    size = draft.stat().st_size
-    draft.replace(final)
-    return {"name": final.name, "bytes": size, "checksum": checksum}
+def _described(kept: Kept) -> dict[str, Any]:
+    return {"name": kept.path.name, "bytes": kept.size, "checksum": kept.checksum}
 
 
 def _kind_of(path: Path) -> str:

@@ -5,6 +5,7 @@ alone can take six gigabytes.
 """
 
 import json
+import logging
 import os
 from pathlib import Path
 from statistics import median
@@ -15,17 +16,19 @@ import polars as pl
 from mgformer.data.dataset import Dataset
 from mgformer.data.splits import Split
 from mgformer.errors import BundleError, ConfigError, MgformerError
-from mgformer.files import write_text
+from mgformer.files import replacing, write_text
+from mgformer.locks import locked
 from mgformer.runs.bundle import Bundle
 from mgformer.runs.bundle_files import MANIFEST, load_bundle, load_record, save_bundle
 from mgformer.runs.config import RunConfig, build_config, different_options
 from mgformer.runs.record import Record, read_record
 from mgformer.runs.train import train
 from mgformer.training.checkpoint import has_checkpoint, remove_checkpoint
-from mgformer.training.log import Entry, read_log
+from mgformer.training.log import Entry, keep_log, read_log
 
 RECORD = "record.json"
 PER_USER = "per_user.parquet"
+log = logging.getLogger("mgformer")
 
 
 class Run(NamedTuple):
@@ -43,10 +46,15 @@ class Run(NamedTuple):
         """Test metrics of each user, with the column `user`."""
         path = self.folder / PER_USER
         if path.exists():
-            return pl.read_parquet(path)
+            try:
+                return pl.read_parquet(path)
+            except pl.exceptions.PolarsError as error:
+                problem = f"{path}: damaged ({error})"
+        else:
+            problem = f"{self.folder}: has no figures per user"
         bundle = self.bundle()
         if bundle is None or bundle.per_user is None:
-            raise BundleError(f"{self.folder}: has no figures per user; delete it and run again")
+            raise BundleError(f"{problem}; delete {self.folder} and run again")
         return bundle.per_user
 
     @property
@@ -143,23 +151,39 @@ def ensure_run(
         split: Used instead of splitting `dataset`.
         keep: Keep the trained recommender also of a model without training steps.
     """
-    run = find_run(folder)
+    run = _usable_run(folder)
     if run is not None:
         check_config(folder, run.record.config, config)
         if dataset is not None and not config.warm_start:  # which adds the data of the run before
             check_data(folder, run.record.fingerprint, dataset.fingerprint)
         if not keep or (folder / MANIFEST).is_file():
             return run
-    bundle = train(config, dataset, split=split, folder=folder, resume=has_checkpoint(folder))
-    if config.trainable or keep:
-        save_bundle(bundle, folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    if bundle.per_user is not None:
-        bundle.per_user.write_parquet(folder / PER_USER)
-    # The record is written last: a folder with a record holds a whole run.
-    write_text(folder / RECORD, json.dumps(bundle.record.to_mapping(), indent=2))
-    remove_checkpoint(folder)
+    with locked(folder):
+        bundle = train(config, dataset, split=split, folder=folder, resume=has_checkpoint(folder))
+        if config.trainable or keep:
+            save_bundle(bundle, folder)
+            keep_log(folder)
+        if bundle.per_user is not None:
+            with replacing(folder / PER_USER) as draft:
+                bundle.per_user.write_parquet(draft)
+        # The record is written last: a folder with a record holds a whole run.
+        write_text(folder / RECORD, json.dumps(bundle.record.to_mapping(), indent=2))
+        remove_checkpoint(folder)
     return Run(folder, bundle.record)
+
+
+def _usable_run(folder: Path) -> Run | None:
+    """Return the finished run in a folder; None if there is none, or only damaged figures."""
+    try:
+        run = find_run(folder)
+        if run is not None and run.record.test:
+            _ = run.per_user
+    except BundleError:
+        if (folder / MANIFEST).is_file():  # a trained recommender is never thrown away
+            raise
+        log.warning("%s: the figures of the run there are damaged; running it again", folder)
+        return None
+    return run
 
 
 def check_config(folder: Path, stored: dict[str, object], wanted: RunConfig) -> None:

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 from mgformer.errors import ConfigError
+from mgformer.locks import locked
 from mgformer.runs.bundle import Bundle
 from mgformer.runs.fit import fit
 from mgformer.runs.histories import check_histories
@@ -43,23 +44,24 @@ def refit(bundle: Bundle, *, folder: Path | None = None, resume: bool = False) -
     config = record.run_config()
     if config.warm_start and config.trainable:
         check_trained(bundle)
-    workspace = None
-    if folder and config.trainable:
-        # The mark keeps `train --resume` from continuing a refit, and the other way round.
-        workspace = Workspace(folder, {**config.to_mapping(), "refit": True}, resume=resume)
-        changed = refreshed or record.forgotten
-        workspace.begin(pairs.fingerprint if changed else record.fingerprint)
-    began = time.perf_counter()
-    fitted = fit(
-        config,
-        pairs,
-        streams_of(config.seed).whole,
-        chosen=record.chosen,
-        hooks=workspace.hooks("refit") if workspace else None,
-        before=bundle if config.warm_start else None,
-    )
-    if workspace:
-        workspace.close()
+    with locked(folder):
+        workspace = None
+        if folder and config.trainable:
+            # The mark keeps `train --resume` from continuing a refit, and the other way round.
+            workspace = Workspace(folder, {**config.to_mapping(), "refit": True}, resume=resume)
+            changed = refreshed or record.forgotten
+            workspace.begin(pairs.fingerprint if changed else record.fingerprint)
+        began = time.perf_counter()
+        fitted = fit(
+            config,
+            pairs,
+            streams_of(config.seed).whole,
+            chosen=record.chosen,
+            hooks=workspace.hooks("refit") if workspace else None,
+            before=bundle if config.warm_start else None,
+        )
+        if workspace:
+            workspace.close()
     done = Refit(
         pairs=len(pairs),
         held_out_before=max(0, num_held_out),

@@ -17,6 +17,7 @@ from mgformer.data.interactions import Interactions
 from mgformer.data.splits import Split, split_dataset
 from mgformer.errors import ConfigError, DataError
 from mgformer.graph.bipartite import Graph
+from mgformer.locks import locked
 from mgformer.models import build_model, model_class
 from mgformer.models.base import TrainableModel
 from mgformer.ranking.evaluation import Evaluation, EvaluationConfig, Parts, evaluate_part
@@ -82,9 +83,20 @@ def train(
         dataset: Used instead of reading `config.dataset`.
         split: Used instead of splitting `dataset`. It may have fewer users and items.
         folder: Where a model that is trained step by step keeps its log and checkpoints. The
-            checkpoint stays until the caller has saved the bundle (`remove_checkpoint`).
+            checkpoint stays until the caller has saved the bundle (`save_run`).
         resume: Continue from the checkpoint in `folder`, if there is one.
     """
+    with locked(folder):
+        return _train(config, dataset, split, folder, resume)
+
+
+def _train(
+    config: RunConfig,
+    dataset: Dataset | None,
+    split: Split | None,
+    folder: Path | None,
+    resume: bool,
+) -> Bundle:
     workspace = None
     if folder and config.trainable:
         workspace = Workspace(folder, config.to_mapping(), resume=resume)

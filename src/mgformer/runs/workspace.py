@@ -6,8 +6,10 @@ from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
-from mgformer.errors import ConfigError
+from mgformer.errors import ConfigError, system_failure
 from mgformer.ranking.score import Kind
+from mgformer.runs.bundle import Bundle
+from mgformer.runs.bundle_files import MANIFEST, save_bundle
 from mgformer.runs.config import different_options
 from mgformer.training.checkpoint import (
     Checkpoint,
@@ -16,7 +18,7 @@ from mgformer.training.checkpoint import (
     remove_checkpoint,
     save_checkpoint,
 )
-from mgformer.training.log import Entry, Log
+from mgformer.training.log import Entry, Log, keep_log
 from mgformer.training.loop import Hooks
 
 logger = logging.getLogger("mgformer")
@@ -100,6 +102,7 @@ class Workspace:
         if self.found:
             self.results = self.found.state["results"]
         self.log: Log | None = None
+        self._reported = False
 
     @property
     def seconds_before(self) -> float:
@@ -115,7 +118,9 @@ class Workspace:
                 f" {self.found.state['fingerprint']}, but got {fingerprint}; give the same data, or"
                 " choose another --out"
             )
-        self.log = Log(self.folder, self.config["train"]["tensorboard"], self.entries)
+        finished = (self.folder / MANIFEST).is_file()
+        tensorboard = self.config["train"]["tensorboard"]
+        self.log = Log(self.folder, tensorboard, self.entries, beside=finished)
 
     def hooks(self, stage: str) -> Hooks:
         """Return what the training loop needs to write the log and checkpoints of a stage."""
@@ -124,7 +129,7 @@ class Workspace:
         return {"write": self._write, "save": self._save, "start": start}
 
     def close(self) -> None:
-        """Finish the log; the checkpoint stays until the result is saved (`remove_checkpoint`)."""
+        """Finish the log; the checkpoint stays until the result is saved (`save_run`)."""
         if self.log is not None:
             self.log.close()
 
@@ -164,4 +169,20 @@ class Workspace:
             "results": self.results,
             "log": self.entries,
         }
-        save_checkpoint(self.folder, Checkpoint(state, checkpoint.tensors))
+        try:
+            save_checkpoint(self.folder, Checkpoint(state, checkpoint.tensors))
+        except OSError as error:  # the training is worth more than a checkpoint
+            if not self._reported:
+                logger.warning("no checkpoint: %s; training goes on", system_failure(error))
+            self._reported = True
+
+
+def save_run(bundle: Bundle, folder: Path, key: bytes | None = None) -> None:
+    """Save a finished run: its bundle, signed if a key is given, and its log.
+
+    Its checkpoint is not needed any more.
+    """
+    save_bundle(bundle, folder, key)
+    if bundle.record.epochs:
+        keep_log(folder)
+    remove_checkpoint(folder)

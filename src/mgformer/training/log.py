@@ -1,14 +1,24 @@
-"""The log of a run: one line of JSON per epoch, and optionally the same for TensorBoard."""
+"""The log of a run: one line of JSON per epoch, and optionally the same for TensorBoard.
+
+The log of a finished run stays until another run takes its place in the folder: a new run writes
+`log.new.jsonl` there, and `keep_log` renames it.
+"""
 
 import json
+import logging
+import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
-from mgformer.errors import ConfigError
+from mgformer.errors import ConfigError, system_failure
+from mgformer.files import append_line, make_folder, sync_folder, write_text
 
 NAME = "log.jsonl"
+NEW = "log.new.jsonl"
 Entry = dict[str, Any]
+logger = logging.getLogger("mgformer")
 
 
 class _Writer(Protocol):
@@ -19,25 +29,48 @@ class _Writer(Protocol):
 class Log:
     """Writes the figures of each epoch of a run."""
 
-    def __init__(self, folder: Path, tensorboard: bool, past: Sequence[Entry] = ()) -> None:
-        """Start the log of the run in `folder`, or continue it after the epochs in `past`."""
-        folder.mkdir(parents=True, exist_ok=True)
-        self._path = folder / NAME
+    def __init__(
+        self,
+        folder: Path,
+        tensorboard: bool,
+        past: Sequence[Entry] = (),
+        *,
+        beside: bool = False,
+    ) -> None:
+        """Start the log of the run in `folder`, or continue it after the epochs in `past`.
+
+        With `beside`, the log that is there stays until `keep_log` replaces it.
+        """
+        make_folder(folder)
+        self._path = folder / (NEW if beside else NAME)
+        self._lines = [json.dumps(entry) for entry in past]
+        self._reported = self._behind = False
         # Epochs after the last checkpoint are trained again, and would be logged twice.
-        self._path.write_text("".join(json.dumps(entry) + "\n" for entry in past))
-        self._written = len(past)
+        self._write_all()
         self._writer = _tensorboard(folder / "tensorboard", len(past)) if tensorboard else None
 
     def write(self, entry: Entry) -> None:
-        """Add the figures of an epoch."""
-        with self._path.open("a", encoding="utf-8") as stream:
-            stream.write(json.dumps(entry) + "\n")
-        self._written += 1
+        """Add the figures of an epoch. If the disk fails, say so once, and try again later."""
+        self._lines.append(json.dumps(entry))  # ASCII, so that no other character ends a line
+        try:
+            if self._behind:  # half a line may be there
+                self._write_all()
+            else:
+                append_line(self._path, self._lines[-1])
+            self._behind = False
+        except OSError as error:
+            self._behind = True
+            if not self._reported:
+                logger.warning("the log is not written: %s; going on", system_failure(error))
+            self._reported = True
         if self._writer is not None:
             for name, value in entry.items():
                 if isinstance(value, float):
                     tag = f"{entry['stage']}/{name}"
-                    self._writer.add_scalar(tag, value, self._written)
+                    self._writer.add_scalar(tag, value, len(self._lines))
+
+    def _write_all(self) -> None:
+        write_text(self._path, "".join(f"{line}\n" for line in self._lines))
 
     def close(self) -> None:
         """Flush and close the TensorBoard writer, if there is one."""
@@ -50,7 +83,18 @@ def read_log(folder: Path) -> list[Entry]:
     path = folder / NAME
     text = path.read_text(encoding="utf-8") if path.is_file() else ""
     whole, _, _ = text.rpartition("\n")  # the last line may be incomplete
-    return [json.loads(line) for line in whole.splitlines()]
+    entries = [json.loads(line) for line in whole.split("\n") if line]
+    for entry in entries:
+        if not isinstance(entry, dict) or not {"stage", "epoch", "seconds"} <= entry.keys():
+            raise ValueError(f"not a log entry: {entry!r}")
+    return entries
+
+
+def keep_log(folder: Path) -> None:
+    """Let the log of a run that is saved now take the place of the log before it."""
+    with suppress(FileNotFoundError):
+        os.replace(folder / NEW, folder / NAME)
+        sync_folder(folder)
 
 
 def _tensorboard(folder: Path, done: int) -> _Writer:
