@@ -12,6 +12,7 @@ import os
 import time
 from contextlib import suppress
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -253,9 +254,7 @@ def _unpack_scorer(description: dict[str, Any], tensors: dict[str, Tensor]) -> S
 
 
 def _write_tensors(folder: Path, name: str, tensors: dict[str, Tensor]) -> dict[str, Any]:
-    def write(draft: Path) -> None:
-        safetensors.torch.save_file(tensors, draft)
-
+    write = partial(safetensors.torch.save_file, tensors)
     return _described(write_by_checksum(folder, name, "safetensors", write))
 
 
