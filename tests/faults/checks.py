@@ -152,7 +152,7 @@ def race(place: Path, *, with_locks: bool = True) -> Counter[str]:
 
 def _save_often(run: Path, seed: int, with_locks: bool, barrier: Barrier, outcomes) -> None:  # type: ignore[no-untyped-def]
     if not with_locks:
-        locks.fcntl = None  # type: ignore[assignment]
+        locks.fcntl = None  # type: ignore[assignment, attr-defined]
     bundle = bundle_of(seed)
     pid = multiprocessing.current_process().pid
     barrier.wait()

@@ -43,7 +43,7 @@ def watching(folder: Path, see: See) -> Iterator[None]:
         sys.addaudithook(_audit)
         _installed = True
     _watched, before = (str(folder), see), os.fsync
-    os.fsync = _watched_fsync
+    os.fsync = _watched_fsync  # type: ignore[assignment]
     try:
         yield
     finally:
@@ -53,7 +53,7 @@ def watching(folder: Path, see: See) -> Iterator[None]:
 @contextmanager
 def unsynced() -> Iterator[None]:
     """Do not wait for the disk: what a power cut may leave is computed, not tried."""
-    before, os.fsync = os.fsync, lambda descriptor: None
+    before, os.fsync = os.fsync, lambda fd: None
     try:
         yield
     finally:

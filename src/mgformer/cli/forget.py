@@ -26,12 +26,13 @@ def command(
     item-item weights: mgformer refit trains it again without them. Copies elsewhere, backups and
     the data file are not touched.
     """
+    from mgformer.locks import locked
     from mgformer.recommend.forgetting import forget_users
 
     if bool(user) == (users is not None):
         raise ConfigError("give --user ID, or --users FILE")
     wanted = user if users is None else _listed(users)
-    with working():
+    with working(), locked(run):
         done = forget_users(run, hashed(wanted, key))
     if as_json:
         changes = [change._asdict() for change in done.changes]
