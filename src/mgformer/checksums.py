@@ -10,11 +10,12 @@ import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
-from torch import Tensor
+if TYPE_CHECKING:  # commands that print help write no tensors
+    import numpy as np
+    from numpy.typing import NDArray
+    from torch import Tensor
 
 BLOCK = 8 << 20
 """Bytes of a block. Other values give other checksums."""
@@ -38,14 +39,16 @@ def checksum_of_file(path: Path) -> str:
     return _of_blocks(path.stat().st_size, block)
 
 
-def checksum_of_bytes(data: bytes | NDArray[np.uint8]) -> str:
+def checksum_of_bytes(data: "bytes | NDArray[np.uint8]") -> str:
     """Return the checksum that a file with these bytes has."""
     view = memoryview(data)  # type: ignore[arg-type] # an array is a buffer
     return _of_blocks(len(view), lambda at: hashlib.sha256(view[at : at + BLOCK]).digest())
 
 
-def checksum_of_tensors(text: str, tensors: Mapping[str, Tensor]) -> str:
+def checksum_of_tensors(text: str, tensors: "Mapping[str, Tensor]") -> str:
     """Return the checksum of a text and of contiguous tensors: names, types, shapes and values."""
+    import torch
+
     whole = hashlib.sha256(hashlib.sha256(text.encode()).digest())
     for name, tensor in sorted(tensors.items()):
         described = f"{name}\0{tensor.dtype}\0{tuple(tensor.shape)}"

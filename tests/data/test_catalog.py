@@ -71,7 +71,7 @@ def test_fetched_files_are_the_files_of_a_form(name: str) -> None:
 
 
 def test_catalog_names() -> None:
-    known = "demo ml-100k ml-1m gowalla yelp2018 amazon-beauty amazon-book alibaba"
+    known = "demo ml-100k ml-1m ml-latest-small gowalla yelp2018 amazon-beauty amazon-book alibaba"
     assert " ".join(CATALOG) == known
 
 
