@@ -5,26 +5,22 @@ the power in every way, kills at least 500 processes and lets two writers race 1
 what was tried and what was lost to results/reliability/faults.json.
 """
 
-import json
 import random
-import subprocess
 import sys
 import tempfile
 import traceback
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 
 from tests.faults.checks import cut_power, fail_every, kill_every, race
 from tests.faults.injection import unsynced
 from tests.faults.scenes import SCENES
 
-from mgformer.files import make_folder, write_text
+from tools.reliability import Row, save_rows
 
-RESULTS = Path(__file__).parent.parent / "results" / "reliability" / "faults.json"
 MOST_KILLS = {"save": 80, "checkpoint": 30, "lists": 80, "export": 30, "train": 8, "tune": 10}
 """Kills of one scene in a round: a training takes longer than the rest."""
-KILLS, RACES, RACES_WITHOUT_LOCKS = 500, 100, 20
+KILLS, RACES = 500, 100
 SLOW = ("train",)
 """Each operation of these scenes is failed once, with one error after the other."""
 
@@ -46,14 +42,14 @@ class Losses:
         print(f"{name}: {tried:,}; {self.tried:,} in all, {self.lost:,} lost", flush=True)
 
 
-class Rows(list[dict[str, str | int]]):
+class Rows(list[Row]):
     """Rows of results/reliability/faults.json, which is written after each of them."""
 
-    def add(self, promise: str, kind: str, found: Losses) -> None:
+    def add(self, promise: str, kind: str, found: Losses, note: str = "") -> None:
         """Add what was tried of a promise."""
-        self.append(_row(promise, kind, found))
-        make_folder(RESULTS.parent)
-        write_text(RESULTS, json.dumps(self, indent=1) + "\n")
+        test, counts = "tests/faults/test_faults.py", {"tried": found.tried, "lost": found.lost}
+        self.append(Row(promise=promise, test=test, kind=kind, note=note, **counts))
+        save_rows("faults", self)
 
 
 def main() -> None:
@@ -70,7 +66,7 @@ def main() -> None:
                 most = MOST_KILLS[name]
                 kills.add(name, lambda s=scene, m=most: kill_every(s, place(), m, rng))  # type: ignore[misc]
         told = "A kill at any operation leaves the old state or the new one, and no drafts"
-        rows.add(told, "kills", kills)
+        rows.add(told, "kills", kills, "of train and tune a sample of their operations")
 
         failures = Losses()
         for name, scene in SCENES.items():
@@ -82,38 +78,26 @@ def main() -> None:
                 ).total(),
             )
         told = "A failed write, sync or rename (ENOSPC, EIO, EPERM) is one line, and loses nothing"
-        rows.add(told, "faults", failures)
+        rows.add(told, "faults", failures, "each operation of train with one error in turn")
 
         cuts = Losses()
         for name, scene in SCENES.items():
             if name != "train":  # its log is appended to, and is not synced at every epoch
                 cuts.add(name, lambda s=scene: cut_power(s, place()))  # type: ignore[misc]
-        rows.add("A power cut leaves the old state or the new one", "power cuts", cuts)
+        rows.add(
+            "A power cut leaves the old state or the new one", "power cuts", cuts, "without train"
+        )
 
         with_locks, without = Losses(), Losses()
         for _ in range(RACES):
             with_locks.add("race", lambda: min(1, race(place()).total()))
         told = "Two writers in one folder: one writes, the other gets one line with the process"
         rows.add(told, "races", with_locks)
-        for _ in range(RACES_WITHOUT_LOCKS):
+        for _ in range(RACES):
             without.add("no locks", lambda: min(1, race(place(), with_locks=False).total()))
         told = "Two writers without locks never lose the bundle that is current"
         rows.add(told, "races", without)
-    sys.exit(any(row["lost"] for row in rows))
-
-
-def _row(promise: str, kind: str, found: Losses) -> dict[str, str | int]:
-    command = ["git", "-C", str(RESULTS.parents[2]), "describe", "--always", "--abbrev=12"]
-    commit = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
-    return {
-        "promise": promise,
-        "test": "tests/faults/test_faults.py",
-        "kind": kind,
-        "tried": found.tried,
-        "lost": found.lost,
-        "commit": commit,
-        "date": datetime.now(UTC).date().isoformat(),
-    }
+    sys.exit(any(row.lost for row in rows))
 
 
 if __name__ == "__main__":

@@ -9,21 +9,25 @@ code under test must not raise. A test that makes its inputs itself goes on unti
 and calls `fuzz.count()` for each of them.
 """
 
-import json
 import os
 import secrets
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import TypeVar
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.strategies import SearchStrategy
+from tools.reliability import Row, save_rows
 
 T = TypeVar("T")
 SECONDS = float(os.environ.get("MGFORMER_FUZZ_SECONDS") or 0)
-RESULTS = Path(__file__).parents[2] / "results" / "reliability" / "fuzz.json"
+PROMISES = {
+    "test_readers.py": "A data file is read as Python's csv reads it, or refused in one line",
+    "test_config.py": "An accepted config survives a round trip through TOML; others are refused",
+    "test_bundles.py": "A changed bundle recommends, or is refused in one line",
+    "test_http.py": "No request ends in a server error, and the service goes on",
+}
 SHORT, LONG = 100, 200
 """Inputs of a test by default, and inputs of one seed in a long run."""
 targets: dict[str, dict[str, int]] = {}
@@ -79,12 +83,22 @@ def fuzz(request: pytest.FixtureRequest) -> Iterator[Fuzz]:
 
 
 def pytest_sessionfinish() -> None:
-    if SECONDS and targets:
-        found = {
-            "seconds_per_target": SECONDS,
-            "inputs": sum(target["inputs"] for target in targets.values()),
-            "failures": sum(target["failures"] for target in targets.values()),
-            "targets": targets,
-        }
-        RESULTS.parent.mkdir(parents=True, exist_ok=True)
-        RESULTS.write_text(json.dumps(found, indent=2) + "\n")
+    if not (SECONDS and targets):
+        return
+    files: dict[str, dict[str, int]] = {}
+    for target, found in targets.items():
+        counts = files.setdefault(target.partition("::")[0], {"inputs": 0, "failures": 0})
+        for name, number in found.items():
+            counts[name] += number
+    rows = [
+        Row(
+            promise=PROMISES.get(file, "Generated input is used, or refused in one line"),
+            test=f"tests/fuzz/{file}",
+            kind="requests" if file == "test_http.py" else "inputs",
+            tried=counts["inputs"],
+            lost=counts["failures"],
+            note=f"about {SECONDS:g} seconds for each test of the file",
+        )
+        for file, counts in sorted(files.items())
+    ]
+    save_rows("fuzz", rows)

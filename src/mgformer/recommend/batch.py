@@ -16,8 +16,9 @@ from pathlib import Path
 
 import polars as pl
 
+from mgformer.checksums import checksum_of_file
 from mgformer.errors import ConfigError
-from mgformer.files import SHOWN, make_folder, replacing, sha256_of, write_by_checksum
+from mgformer.files import SHOWN, make_folder, replacing, write_by_checksum
 from mgformer.locks import locked_file
 from mgformer.progress import phase, quietly
 from mgformer.recommend.lists import numbers_of, rank_users, to_frame
@@ -83,7 +84,7 @@ def write_lists(
 def _whole_part(folder: Path, name: str) -> Path | None:
     """Return the part of this name that an earlier call wrote; None if it is missing or damaged."""
     for part in folder.glob(f"{name}-*.parquet"):
-        if part.stem == f"{name}-{sha256_of(part)[:SHOWN]}":
+        if part.stem == f"{name}-{checksum_of_file(part)[:SHOWN]}":
             return part
     return None
 
