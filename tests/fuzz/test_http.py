@@ -129,7 +129,7 @@ def test_damaged_requests(tmp_path: Path, caplog: pytest.LogCaptureFixture, fuzz
             answer = exchange(port, rng, request)
             seen[check(request, answer) if answer else 0] += 1
             fuzz.count(bool(answer))  # nothing is checked if the connection was just closed
-            assert caplog.text == "", request
+            assert not [r for r in caplog.records if r.levelno >= logging.ERROR], request
         plain = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
         with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as connection:
             connection.sendall(plain)
