@@ -198,7 +198,7 @@ def test_the_watcher_loads_no_crafted_bundle_and_none_with_another_signature(
         return [record.message for record in caplog.records if record.levelno >= logging.ERROR]
 
     app = create_app(folder, watch_seconds=0.01, signature_key=key)
-    with TestClient(app) as client:
+    with TestClient(app, client=LOCAL) as client:
         other.save(folder, b"o" * 32)
         eventually(lambda: "its signature was not made with this key" in str(reported()))
         other.save(folder)

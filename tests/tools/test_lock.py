@@ -12,7 +12,8 @@ ROOT = Path(__file__).parent.parent.parent
 
 def pins(path: Path) -> dict[str, str]:
     lines = (line for line in path.read_text().splitlines() if line and line[0] != "#")
-    return dict(line.split(" ")[0].split("==") for line in lines)
+    named = (line.split(" ")[0].split("==") for line in lines)
+    return {name.replace(".", "-"): version for name, version in named}
 
 
 def test_the_lock_has_hashes_and_nothing_of_the_machine() -> None:
@@ -35,8 +36,8 @@ def test_the_lowest_versions_are_those_of_the_metadata() -> None:
     extras = {name: own for name, own in project["optional-dependencies"].items() if name != "dev"}
     bounds = {}
     for requirement in [*project["dependencies"], *(one for own in extras.values() for one in own)]:
-        name, bound = re.match(r"([\w-]+)>=([\d.]+)", requirement).groups()
-        bounds[name] = bound
+        name, bound = re.match(r"([\w.-]+)>=([\d.]+)", requirement).groups()
+        bounds[name.replace(".", "-")] = bound
     lowest = pins(ROOT / "constraints-lowest.txt")
     for name, bound in bounds.items():
         if name != "torch":  # its older versions have no CPU build everywhere
