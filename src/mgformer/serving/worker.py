@@ -38,9 +38,8 @@ def app(pause_seconds: float = 10.0) -> FastAPI:
     torch.set_num_threads(1)
     threadpool_limits(1)
     # While the event loop waits, the computing thread may hold the interpreter for this long. The
-    # event loop gives it away at every write, so it waits once or twice for each request of a
-    # backlog. The default of Python is fifty times as long, which is more than most answers take.
-    sys.setswitchinterval(0.0001)
+    # default of Python is five times as long, which is more than most answers take.
+    sys.setswitchinterval(0.001)
     prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
     options = json.loads(os.environ[OPTIONS])  # arguments of create_app
     options |= {"limits": Limits(**options["limits"]), "api_key": os.environ.get(KEY) or None}
