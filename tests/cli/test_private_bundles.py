@@ -45,7 +45,8 @@ def test_vectors_serve_known_users_without_histories(table: Path, tmp_path: Path
                     ["train", new_pairs, "--from", tmp_path / "private"]):  # fmt: skip
         assert_one_line(mgformer(*command), "saved without histories")
     succeed("report", tmp_path / "private")
-    succeed("forget", tmp_path / "private", "--user", "u3")
+    done = succeed("forget", tmp_path / "private", "--user", "u3")
+    assert "not ours" not in done
     assert "u3" not in load_bundle(tmp_path / "private").users.values
 
 

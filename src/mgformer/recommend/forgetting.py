@@ -20,6 +20,7 @@ import polars as pl
 from mgformer.data.ids import ExternalId
 from mgformer.errors import BundleError
 from mgformer.files import replacing, write_text
+from mgformer.locks import NAME as LOCK
 from mgformer.recommend.batch import WRITERS
 from mgformer.recommend.lists import unknown_id
 from mgformer.runs.bundle import Bundle
@@ -80,7 +81,7 @@ def forget_users(folder: Path, users: Sequence[ExternalId]) -> Done:
     changes = [
         Change(str(path.relative_to(folder)), _clean(path, wanted, after))
         for path in sorted(folder.rglob("*"))
-        if path.is_file() and not _in_bundle(path)
+        if path.is_file() and path.name != LOCK and not _in_bundle(path)
     ]
     for run, bundle in after.items():
         save_bundle(bundle, run)
