@@ -84,7 +84,7 @@ def test_no_byte_of_a_user_is_left(run: Path) -> None:
     assert forms_of(USER)[0] in before
     old_files = {path.name for path in run.iterdir()}
     shown = succeed("forget", run, "--user", USER)
-    assert "forgot 1 users" in shown
+    assert "forgot users: 1, pairs: " in shown
     after = everything_in(run)
     for form in forms_of(USER):
         assert form not in after

@@ -38,7 +38,7 @@ def command(
         changes = [change._asdict() for change in done.changes]
         print_json({"users": done.users, "pairs": done.pairs, "files": changes})
         return
-    out.print(f"forgot {done.users:,} users and {done.pairs:,} pairs")
+    out.print(f"forgot users: {done.users:,}, pairs: {done.pairs:,}")
     print_table(["file", "what was done"], done.changes, num_text=2)
     if any(change.action == "not ours" for change in done.changes):
         out.print("files that are not ours are left alone: check them yourself")
