@@ -41,15 +41,13 @@ def collect(folder: Path, results: Path) -> list[str]:
         record = run.record
         name = run.folder.parent.name if run.folder.name.startswith("seed-") else record.model
         split = record.config["split"]["kind"]
-        config = known_run(record.dataset, name, split)
-        if config is None:
+        configs = known_runs(record.dataset, name, split)
+        if not configs:
             lines.append(f"skipped {run.folder}: {name} is neither a preset nor a row of a table")
             continue
-        try:
-            wanted = config.model_copy(update={"seed": record.seed})
-            check_config(run.folder, record.config, wanted)
-        except MgformerError as error:
-            lines.append(f"skipped {error}")
+        refusals = [refusal(run, config) for config in configs]
+        if all(refusals):
+            lines.append(f"skipped {refusals[0]}")
             continue
         path = results / record.dataset / file_name(name, split, [record.seed])
         write_json(path, run_result(name, run, SELECTION_METRIC))
@@ -61,17 +59,32 @@ def collect(folder: Path, results: Path) -> list[str]:
     return lines
 
 
-def known_run(dataset: str, name: str, split: str) -> RunConfig | None:
-    """Return the run that a preset or a row of a table describes; None if there is none."""
+def known_runs(dataset: str, name: str, split: str) -> list[RunConfig]:
+    """Return the runs that presets and rows of tables describe under this name.
+
+    There may be two: a row states the whole split of the paper, where a preset may leave part of
+    it to the defaults.
+    """
     raw = paper_rows.preset(dataset, name)
+    found = []
     if raw is not None and raw.get("split", {}).get("kind", "ratio") == split:
-        return build_config(raw, name)
+        found.append(build_config(raw, name))
     rows = []
     if split == paper_rows.PAPER_SPLIT["kind"]:
         rows = [*paper_rows.table2_rows(dataset), *paper_rows.table3_rows(dataset)]
     elif dataset in order_rows.DATASETS:
         rows = order_rows.order_rows(dataset)
-    return next((row.config for row in rows if row.folder == name), None)
+    return found + [row.config for row in rows if row.folder == name]
+
+
+def refusal(run: Run, config: RunConfig) -> MgformerError | None:
+    """Return why a run is not the one that a config describes; None if it is."""
+    try:
+        wanted = config.model_copy(update={"seed": run.record.seed})
+        check_config(run.folder, run.record.config, wanted)
+    except MgformerError as error:
+        return error
+    return None
 
 
 def update_tests(dataset: str, runs: Mapping[str, Sequence[Run]], results: Path) -> None:
