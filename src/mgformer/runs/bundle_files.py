@@ -134,12 +134,10 @@ def load_bundle(folder: Path, key: bytes | None = None) -> Bundle:
     """
     manifest = read_manifest(folder, key)
     with phase("loading", None):
-        # Bundles of the same data share the name of the pairs file: another one may replace it.
-        mapped = _tensors(folder, manifest.files["pairs"], private=key is not None)
-        copied = (
-            {name: tensor.clone() for name, tensor in mapped.items()} if key is None else mapped
+        pairs = Contents(
+            str(folder / manifest.files["pairs"].name),
+            _tensors(folder, manifest.files["pairs"], private=key is not None),
         )
-        pairs = Contents(str(folder / manifest.files["pairs"].name), copied)
         users = _table(folder, manifest.files["users"])
         items = _table(folder, manifest.files["items"])
         user_ids = ids_of(users, str(folder / manifest.files["users"].name))
@@ -272,8 +270,8 @@ def _kind_of(path: Path) -> str:
 def _tensors(folder: Path, file: File, *, private: bool) -> dict[str, Tensor]:
     """Return the tensors of a file.
 
-    They are mapped, which lets several processes share them, unless they are `private`. A mapped
-    file must not be overwritten.
+    They are mapped, which lets several processes share them, unless they are `private`. Nothing
+    here writes into a file that exists, so what is mapped stays as it was checked.
     """
     path = folder / file.name
     try:
