@@ -7,7 +7,13 @@ import numpy as np
 import pytest
 import torch
 
-from mgformer.checksums import BLOCK, checksum_of_bytes, checksum_of_file, checksum_of_tensors
+from mgformer.checksums import (
+    BLOCK,
+    checksum_of_bytes,
+    checksum_of_file,
+    checksum_of_tensors,
+    read_file,
+)
 
 
 @pytest.mark.parametrize("size", [0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK + 77])
@@ -19,6 +25,9 @@ def test_a_file_and_its_bytes_have_the_checksum_of_their_blocks(size: int, tmp_p
     expected = hashlib.sha256(digests).hexdigest()
     assert checksum_of_file(tmp_path / "file") == expected
     assert checksum_of_bytes(content) == expected
+    read, checksum = read_file(tmp_path / "file")
+    assert checksum == expected
+    assert read.tobytes() == content
 
 
 def test_everything_about_tensors_counts() -> None:

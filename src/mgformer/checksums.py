@@ -27,16 +27,23 @@ def checksum_of_file(path: Path) -> str:
     """Return the checksum of a file, in hexadecimal."""
 
     def block(start: int) -> bytes:
-        digest, piece = hashlib.sha256(), memoryview(bytearray(PIECE))
-        with path.open("rb", buffering=0) as stream:
-            stream.seek(start)
-            left = BLOCK
-            while left and (got := stream.readinto(piece[: min(left, PIECE)])):
-                digest.update(piece[:got])
-                left -= got
-        return digest.digest()
+        piece = memoryview(bytearray(PIECE))
+        return _digest_of_block(path, start, lambda _at, most: piece[:most])
 
     return _of_blocks(path.stat().st_size, block)
+
+
+def read_file(path: Path) -> "tuple[NDArray[np.uint8], str]":
+    """Return the bytes of a file and their checksum, in one pass."""
+    import numpy as np
+
+    content = np.empty(path.stat().st_size, dtype=np.uint8)
+    view = memoryview(content)  # type: ignore[arg-type] # an array is a buffer
+
+    def block(start: int) -> bytes:
+        return _digest_of_block(path, start, lambda at, most: view[at : at + most])
+
+    return content, _of_blocks(len(content), block)
 
 
 def checksum_of_bytes(data: "bytes | NDArray[np.uint8]") -> str:
@@ -56,6 +63,17 @@ def checksum_of_tensors(text: str, tensors: "Mapping[str, Tensor]") -> str:
         values = tensor.detach().reshape(-1).view(torch.uint8).numpy()
         whole.update(bytes.fromhex(checksum_of_bytes(values)))
     return whole.hexdigest()
+
+
+def _digest_of_block(path: Path, start: int, target: Callable[[int, int], memoryview]) -> bytes:
+    """Return the digest of a block. `target` says where to put so many bytes from a place on."""
+    digest, at = hashlib.sha256(), start
+    with path.open("rb", buffering=0) as stream:
+        stream.seek(start)
+        while got := stream.readinto(piece := target(at, min(start + BLOCK - at, PIECE))):
+            digest.update(piece[:got])
+            at += got
+    return digest.digest()
 
 
 def _of_blocks(size: int, block: Callable[[int], bytes]) -> str:

@@ -25,7 +25,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mgformer.checksums import checksum_of_bytes, checksum_of_file
+from mgformer.checksums import checksum_of_file, read_file
 from mgformer.data.interactions import Interactions
 from mgformer.errors import BundleError
 from mgformer.files import DAY, Kept, sha256_of, write_by_checksum, write_text
@@ -54,6 +54,7 @@ from mgformer.runs.bundle_manifest import (
 from mgformer.runs.bundle_manifest import MANIFEST as MANIFEST
 from mgformer.runs.bundle_scorer import read_scorer
 from mgformer.runs.record import Record
+from mgformer.runs.tensors import tensors_in
 from mgformer.version import __version__
 
 PARTS = ("train", "valid", "test", "history")
@@ -134,9 +135,10 @@ def load_bundle(folder: Path, key: bytes | None = None) -> Bundle:
     """
     manifest = read_manifest(folder, key)
     with phase("loading", None):
+        # Bundles of the same data have pairs of the same name: another one may be copied over them.
         pairs = Contents(
             str(folder / manifest.files["pairs"].name),
-            _tensors(folder, manifest.files["pairs"], private=key is not None),
+            _tensors(folder, manifest.files["pairs"], private=True),
         )
         users = _table(folder, manifest.files["users"])
         items = _table(folder, manifest.files["items"])
@@ -270,42 +272,42 @@ def _kind_of(path: Path) -> str:
 def _tensors(folder: Path, file: File, *, private: bool) -> dict[str, Tensor]:
     """Return the tensors of a file.
 
-    They are mapped, which lets several processes share them, unless they are `private`. Nothing
-    here writes into a file that exists, so what is mapped stays as it was checked.
+    They are mapped, which lets several processes share them, unless they are `private`. A mapped
+    file must not be overwritten.
     """
     path = folder / file.name
     try:
         if private:
-            return safetensors.torch.load(_content(path, file))
+            return tensors_in(_content(path, file))
         _check_size(path, file)
         _check_checksum(path, file, checksum_of_file(path) if file.checksum else sha256_of(path))
         return safetensors.torch.load_file(path)
     except FileNotFoundError:
         raise _missing(path) from None
-    except (safetensors.SafetensorError, KeyError, TypeError, ValueError) as error:
-        if isinstance(error, BundleError):
-            raise
+    except BundleError:
+        raise
+    except (safetensors.SafetensorError, LookupError, TypeError, ValueError) as error:
         raise _unusable(path, error) from None
 
 
 def _table(folder: Path, file: File) -> pl.DataFrame:
     path = folder / file.name
-    content = _content(path, file)
+    content = _content(path, file).tobytes()
     try:
         return pl.read_parquet(content)
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError) as error:
         raise _unusable(path, error) from None
 
 
-def _content(path: Path, file: File) -> bytes:
+def _content(path: Path, file: File) -> NDArray[np.uint8]:
     """Return the bytes of a file, which are those that were written."""
     try:
         _check_size(path, file)
-        content = path.read_bytes()
+        content, checksum = read_file(path)
     except FileNotFoundError:
         raise _missing(path) from None
-    plain = None if file.checksum else hashlib.sha256(content).hexdigest()
-    _check_checksum(path, file, plain or checksum_of_bytes(content))
+    found = checksum if file.checksum else hashlib.sha256(content.data).hexdigest()
+    _check_checksum(path, file, found)
     return content
 
 
