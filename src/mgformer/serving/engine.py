@@ -1,8 +1,8 @@
 """Answers requests from a loaded bundle, in small batches, and replaces the bundle while running.
 
 One thread computes. Requests that arrive while it is busy form the next batch and share one pass
-over the items. A single request starts at once. Batches that take a few milliseconds are answered on
-the event loop: two threads would contend for the interpreter, which makes both slower.
+over the items. A single request starts at once. Batches that take a few milliseconds are answered
+on the event loop: two threads would contend for the interpreter, which makes both slower.
 """
 
 import asyncio
