@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
 
-.PHONY: setup demo test test-lowest lint format check results bench fuzz faults mutants lock audit clean
+.PHONY: setup demo test test-lowest lint format check results bench fuzz faults mutants soak lock audit clean
 
 setup: $(INSTALLED)  ## make .venv and install everything
 
@@ -53,6 +53,9 @@ check: lint test  ## what a change must pass
 
 results: setup  ## write the figures of results/ into the documents
 	$(BIN)/python -m tools.render
+
+soak: setup  ## load the service for ten minutes and watch its memory; writes results/reliability
+	$(BIN)/python -m tools.soak --save
 
 bench: setup  ## ratios against peers and limits, one after another
 	$(BIN)/python -m benchmarks.startup

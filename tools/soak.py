@@ -1,10 +1,10 @@
 """Load the service for minutes, replace its bundle again and again, and watch its memory.
 
-    python -m tools.soak [--minutes 10] [--rate 100] [--reload-seconds 10]
+    python -m tools.soak [--minutes 10] [--rate 100] [--reload-seconds 10] [--save]
 
 `mgformer serve` runs in its own process. Requests of all kinds, wrong ones too, come at a fixed
 rate over some connections. The growth compares the median memory at the end with the median at the
-end of the first minute (a third of shorter runs). The result is in results/reliability/soak.json.
+end of the first minute (a third of shorter runs). --save writes results/reliability/soak.json.
 """
 
 import argparse
@@ -16,15 +16,17 @@ import time
 from collections import Counter
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from benchmarks.client import HOST, ask_in_turn, load, post, served
 from threadpoolctl import threadpool_limits
 
-from mgformer.files import write_text
 from mgformer.recommend.recommender import Recommender
+from tools.reliability import Row, save_rows
 
-SAVED = Path(__file__).parent.parent / "results" / "reliability" / "soak.json"
 CONNECTIONS = 8
+MOST_GROWTH = 2
+"""In percent."""
 MODELS = ("ials", "ease")
 """Bundles of these models take turns."""
 
@@ -35,7 +37,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--rate", type=float, default=100.0, help="requests per second")
     parser.add_argument("--reload-seconds", type=float, default=10.0, help="time between bundles")
-    parser.add_argument("--out", type=Path, default=SAVED)
+    parser.add_argument("--save", action="store_true", help="write results/reliability")
     options = parser.parse_args()
     threadpool_limits(1)  # training on small data is slow with several threads
     recommenders = [Recommender.fit("demo", model) for model in MODELS]
@@ -43,14 +45,37 @@ def main() -> None:
         recommenders[0].save(Path(place))
         with served(Path(place)) as port:
             found = soak(port, Path(place), recommenders, options)
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    write_text(options.out, json.dumps(found, indent=1) + "\n")
     print(json.dumps({name: value for name, value in found.items() if name != "rss_mb"}))
+    if options.save:
+        save_rows("soak", rows_of(found))
+
+
+def rows_of(found: dict[str, Any]) -> list[Row]:
+    """Return the promises that the run put to the test."""
+    early, late = found["rss_mb_after_first_minute"], found["rss_mb_at_end"]
+    return [
+        Row(
+            promise="No request fails inside the service, also while bundles are replaced",
+            test="tools/soak.py",
+            kind="requests",
+            tried=found["requests"],
+            lost=found["server_errors"],
+            note=f"{found['reloads']} reloads in {found['minutes']:.0f} minutes",
+        ),
+        Row(
+            promise=f"The memory of the service grows by less than {MOST_GROWTH}%",
+            test="tools/soak.py",
+            kind="seconds",
+            tried=round(60 * found["minutes"]),
+            lost=int(found["growth_percent"] >= MOST_GROWTH),
+            note=f"{early:.1f} MB after the first minute, {late:.1f} MB at the end",
+        ),
+    ]
 
 
 def soak(
     port: int, folder: Path, recommenders: list[Recommender], options: argparse.Namespace
-) -> dict[str, object]:
+) -> dict[str, Any]:
     """Send requests and replace bundles until the time is over; return what was seen."""
     wire = requests(recommenders[0])
     part = [wire[n % len(wire)] for n in range(max(1, round(options.rate)))]  # of one second
