@@ -84,33 +84,27 @@ def download(
     if not url.startswith(("http://", "https://")):
         raise DataError(f"cannot download {url!r}: expected an http:// or https:// address")
     part = target.with_name(target.name + ".part")
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        for pause in (*pauses, None):
-            try:
-                _transfer(url, target, part)
-                break
-            except _Interrupted as error:
-                if pause is None:
-                    raise DataError(
-                        f"cannot download {url}: {error}; fetch again to resume, "
-                        f"or put the file at {target} by hand"
-                    ) from None
-                time.sleep(pause)
-        if sha256 and (got := sha256_of(part)) != sha256:
-            _forget(part)
-            raise DataError(
-                f"{url}: got sha256 {got}, expected {sha256}; fetch again, or report that the "
-                "file has changed"
-            )
-        with replacing(target) as draft:
-            part.replace(draft)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    for pause in (*pauses, None):
+        try:
+            _transfer(url, target, part)
+            break
+        except _Interrupted as error:
+            if pause is None:
+                raise DataError(
+                    f"cannot download {url}: {error}; fetch again to resume, "
+                    f"or put the file at {target} by hand"
+                ) from None
+            time.sleep(pause)
+    if sha256 and (got := sha256_of(part)) != sha256:
         _forget(part)
-    except OSError as error:
         raise DataError(
-            f"cannot write {part}: {error.strerror or error}; free some space or choose another "
-            "folder"
-        ) from None
+            f"{url}: got sha256 {got}, expected {sha256}; fetch again, or report that the "
+            "file has changed"
+        )
+    with replacing(target) as draft:
+        part.replace(draft)
+    _forget(part)
 
 
 def extract_members(archive: Path, targets: Mapping[str, Path]) -> None:
