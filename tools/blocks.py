@@ -24,9 +24,6 @@ from tools.store import RESULTS, p_values, read_json, summaries
 DATASETS = ("amazon-beauty", "yelp2018", "gowalla", "alibaba")
 SHORT = ("itemknn", "ials", "ease", "ridge", *paper_rows.PUBLISHED, "directau-guide", "guided")
 """Rows of the short table: the best simple models, those of the paper, and ours."""
-SHORT_VARIANTS = (
-    paper_rows.AS_IT_IS, "attention off", "no residual", "scores: dot product",
-)  # fmt: skip
 BENCHMARKS = (
     "training-amazon-beauty", "training-yelp2018", "regression-amazon-beauty",
     "regression-yelp2018", "regression-gowalla", "regression-large", "growth", "attention",
@@ -107,17 +104,6 @@ def table3() -> str:
     command = f"mgformer reproduce table3 --dataset {REFERENCE}"
     text = provenance(rows, _figures(rows, REFERENCE), command)
     return f"{_quality(rows, REFERENCE).markdown()}\n{text}"
-
-
-def short_table3() -> str:
-    """Return the variants of MGFormer that explain most, without the paper's figures and times."""
-    rows = paper_rows.table3_rows(REFERENCE)
-    if not _figures(rows, REFERENCE):
-        return NOT_MEASURED
-    table = _quality(rows, REFERENCE)
-    kept = [0, *map(table.columns.index, ("Recall@20", "NDCG@20", "p (NDCG@20)", "seeds"))]
-    lines = [[line[at] for at in kept] for line in table.rows if line[0] in SHORT_VARIANTS]
-    return Table([table.columns[at] for at in kept], lines).markdown()
 
 
 def presets() -> str:
@@ -269,7 +255,6 @@ BLOCKS: dict[str, Callable[[], str]] = {
     **{f"order-{dataset}": partial(order, dataset) for dataset in order_rows.DATASETS},
     "table2-wide": wide,
     "table3": table3,
-    "table3-short": short_table3,
     "presets": presets,
     "folding": folding,
     "selection": selection,
