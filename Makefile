@@ -19,8 +19,9 @@ demo: setup  ## train on the built-in data and show recommendations
 	$(BIN)/mgformer train demo --model guided --out runs/demo
 	$(BIN)/mgformer recommend runs/demo --user amir-186 --user elif-004 --user bella-787 -k 8
 
+# The tests of a file share fixtures that take long, so a process takes whole files.
 test: setup  ## run the tests
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile
 
 # torch has one pinned version, because not every older one has a CPU build.
 LOWEST := build/lowest
