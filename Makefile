@@ -29,7 +29,7 @@ $(LOWEST)/installed: pyproject.toml constraints.txt constraints-lowest.txt
 	$(PYTHON) -m venv $(LOWEST)
 	$(LOWEST)/bin/pip install --quiet --disable-pip-version-check -c constraints-lowest.txt \
 		-e '.[ann,ials,onnx,report,serve,tensorboard,tune]' \
-		httpx hypothesis ir-measures pandas pyarrow pytest
+		httpx httpx2 hypothesis ir-measures pandas pyarrow pytest
 	@touch $@
 
 test-lowest: $(LOWEST)/installed  ## run the tests of commands, runs and service at the lowest versions

@@ -4,7 +4,8 @@ The parts of gowalla and yelp2018 that LightGCN published are chronological: the
 latest fifth. Amazon Beauty and MovieLens are split at one moment in time. Each model is trained in
 these ways:
 
-    order       scores use the order; validation comes before the test in the same manner
+    order       the defaults: scores use the order, and validation comes before the test in the
+                same manner
     no-order    the same validation, but scores do not use the order
     random      public splits only: validation is a random tenth, as in most papers
 
@@ -41,7 +42,7 @@ class Way(NamedTuple):
 
 
 PUBLIC = {
-    "order": Way({"kind": "given", "valid_kind": "last"}, "auto"),
+    "order": Way({"kind": "given"}, "auto"),
     "no-order": Way({"kind": "given", "valid_kind": "last"}, "off"),
     "random": Way({"kind": "given", "valid_kind": "random", "valid": 0.1, "refit": False}, "off"),
 }
