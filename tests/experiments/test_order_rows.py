@@ -37,7 +37,7 @@ def test_the_ways_of_a_model_differ_in_validation_and_time_only(dataset):
             assert (config.model, config.train) == (order.model, order.train)
             assert (config.dataset, config.split.kind) == (dataset, split_of(dataset))
         for random in others:
-            assert (order.split.valid_kind, random.split.valid_kind) == ("last", "random")
+            assert (order.split.valid_kind, random.split.valid_kind) == ("auto", "random")
             assert random.score.time == "off"
         assert rows[start].against == rows[start + 1].name
 

@@ -43,7 +43,7 @@ class Way(NamedTuple):
 
 PUBLIC = {
     "order": Way({"kind": "given"}, "auto"),
-    "no-order": Way({"kind": "given", "valid_kind": "last"}, "off"),
+    "no-order": Way({"kind": "given"}, "off"),
     "random": Way({"kind": "given", "valid_kind": "random", "valid": 0.1, "refit": False}, "off"),
 }
 BY_TIME = {"order": Way({"kind": "time"}, "auto"), "no-order": Way({"kind": "time"}, "off")}
