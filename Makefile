@@ -20,8 +20,9 @@ demo: setup  ## train on the built-in data and show recommendations
 	$(BIN)/mgformer recommend runs/demo --user amir-186 --user elif-004 --user bella-787 -k 8
 
 # The tests of a file share fixtures that take long, so a process takes whole files.
+PARALLEL := --numprocesses auto --maxprocesses 4 --dist loadfile
 test: setup  ## run the tests
-	$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile
+	$(BIN)/pytest $(PARALLEL)
 
 # torch has one pinned version, because not every older one has a CPU build.
 LOWEST := build/lowest
@@ -29,12 +30,12 @@ $(LOWEST)/installed: pyproject.toml constraints.txt constraints-lowest.txt
 	$(PYTHON) -m venv $(LOWEST)
 	$(LOWEST)/bin/pip install --quiet --disable-pip-version-check -c constraints-lowest.txt \
 		-e '.[ann,ials,onnx,report,serve,tensorboard,tune]' \
-		httpx httpx2 hypothesis ir-measures pandas pyarrow pytest
+		httpx httpx2 hypothesis ir-measures pandas pyarrow pytest pytest-xdist
 	@touch $@
 
 test-lowest: $(LOWEST)/installed  ## run the tests of commands, runs and service at the lowest versions
 	$(LOWEST)/bin/python -m pytest -q -m 'not slow' -o filterwarnings=default -p no:cacheprovider \
-		--ignore tests/serving/page --ignore tests/serving/test_schema.py \
+		$(PARALLEL) --ignore tests/serving/page --ignore tests/serving/test_schema.py \
 		tests/cli tests/serving tests/runs
 
 lint: setup  ## formatting, types, layers, spelling

@@ -248,8 +248,10 @@ def test_running_requests_finish_when_the_service_stops(folder: Path, monkeypatc
         eventually(is_refused)
         go_on.set()
         answer = running.getresponse()
-        assert (answer.status, answer.headers["connection"]) == (200, "close")
+        assert answer.status == 200
         assert len(json.loads(answer.read())) == 3
+        # The answer says that it is the last one (newer releases of uvicorn), or the server closes.
+        assert answer.headers["connection"] == "close" or running.sock.recv(1) == b""
         running.close()
         idle.close()
 
