@@ -111,6 +111,19 @@ def test_make_targets_named_in_documents_exist() -> None:
         assert set(named) <= targets, document.name
 
 
+def test_tests_named_in_documents_exist() -> None:
+    named, file = 0, ""
+    for document in DOCUMENTS:
+        for path, test in re.findall(r"`(tests/[\w/]+\.py)?(?:::(\w+))?`", document.read_text()):
+            file = path or file
+            if not (path or test):
+                continue
+            text = (ROOT / file).read_text()
+            assert not test or re.search(rf"def {test}\(", text), f"{document}: {file}::{test}"
+            named += 1
+    assert named > 30
+
+
 def test_the_worked_example_of_the_metrics() -> None:
     rows = re.findall(
         r"^\| `(\w+)@5` \|.*\| ([\d.]+) \|$", (ROOT / "docs/reference/metrics.md").read_text(), re.M
