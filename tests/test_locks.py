@@ -92,3 +92,21 @@ def test_without_locks_writers_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyP
             (tmp_path / "notes").write_text("mine")
         process.kill()
     assert (tmp_path / "notes").exists()
+
+
+def test_a_lock_file_that_was_removed_before_it_was_locked_does_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flock = locks.fcntl.flock
+    locked_files: list[int] = []
+
+    def after_a_removal(descriptor: int, operation: int) -> None:
+        if not locked_files:
+            (tmp_path / locks.NAME).unlink()  # the holder before ends between opening and locking
+        locked_files.append(descriptor)
+        flock(descriptor, operation)
+
+    monkeypatch.setattr(locks.fcntl, "flock", after_a_removal)
+    with locked(tmp_path):
+        assert len(locked_files) == 2
+        assert (tmp_path / locks.NAME).read_text() == f"{os.getpid()}\n"

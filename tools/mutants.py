@@ -22,7 +22,9 @@ from tools.reliability import Row, save_rows
 from tools.store import ROOT
 
 LIST = Path(__file__).with_name("mutants.toml")
-COPIED = ("src", "tests", "tools", "configs", "docs", "results", "pyproject.toml", "README.md")
+COPIED = (
+    "src", "tests", "tools", "benchmarks", "configs", "docs", "results", "pyproject.toml", "README.md",
+)  # fmt: skip
 MOST_SECONDS = 600
 FAILED = 1
 """The exit code of pytest if tests ran and some failed; others mean that they could not run."""
