@@ -23,7 +23,8 @@ from tools.store import ROOT
 
 LIST = Path(__file__).with_name("mutants.toml")
 COPIED = (
-    "src", "tests", "tools", "benchmarks", "configs", "docs", "results", "pyproject.toml", "README.md",
+    "src", "tests", "tools", "benchmarks", "configs", "docs", "results", "pyproject.toml",
+    "README.md",
 )  # fmt: skip
 MOST_SECONDS = 600
 FAILED = 1
