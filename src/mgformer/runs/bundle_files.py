@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mgformer.checksums import checksum_of_file, read_file
+from mgformer.data.formats.parquet_check import check_parquet
 from mgformer.data.interactions import Interactions
 from mgformer.errors import BundleError
 from mgformer.files import DAY, Kept, sha256_of, write_by_checksum, write_text
@@ -294,6 +295,7 @@ def _table(folder: Path, file: File) -> pl.DataFrame:
     path = folder / file.name
     content = _content(path, file).tobytes()
     try:
+        check_parquet(content, most_rows=len(content))  # ids differ, so each takes a byte at least
         return pl.read_parquet(content)
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError) as error:
         raise _unusable(path, error) from None

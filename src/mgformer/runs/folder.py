@@ -14,6 +14,8 @@ from typing import NamedTuple
 import polars as pl
 
 from mgformer.data.dataset import Dataset
+from mgformer.data.formats.parquet_check import check_parquet
+from mgformer.data.formats.values import POLARS_ERRORS, first_line
 from mgformer.data.splits import Split
 from mgformer.errors import BundleError, ConfigError, MgformerError
 from mgformer.files import replacing, write_text
@@ -47,9 +49,11 @@ class Run(NamedTuple):
         path = self.folder / PER_USER
         if path.exists():
             try:
-                return pl.read_parquet(path)
-            except pl.exceptions.PolarsError as error:
-                problem = f"{path}: damaged ({error})"
+                content = path.read_bytes()
+                check_parquet(content)
+                return pl.read_parquet(content)
+            except (*POLARS_ERRORS, ValueError) as error:
+                problem = f"{path}: damaged ({first_line(error)})"
         else:
             problem = f"{self.folder}: has no figures per user"
         bundle = self.bundle()
