@@ -13,6 +13,7 @@ from mgformer.experiments.tables import (
     NOTHING,
     Table,
     group_table,
+    p_text,
     published_text,
     quality_table,
     ratio_text,
@@ -22,6 +23,7 @@ from tools import reliability
 from tools.store import RESULTS, p_values, read_json, summaries
 
 DATASETS = ("amazon-beauty", "yelp2018", "gowalla", "alibaba")
+BACKTESTS = ("amazon-beauty", "ml-latest-small")
 SHORT = ("itemknn", "ials", "ease", "ridge", *paper_rows.PUBLISHED, "directau-guide", "guided")
 """Rows of the short table: the best simple models, those of the paper, and ours."""
 BENCHMARKS = (
@@ -94,6 +96,29 @@ def order(dataset: str) -> str:
     tests = p_values(dataset, against, found, SELECTION_METRIC)
     text = order_provenance(found, f"mgformer reproduce order --dataset {dataset}")
     return f"{order_rows.order_table(found, tests).markdown()}\n{text}"
+
+
+def backtest(dataset: str) -> str:
+    """Return the means of a backtest over its cuts, and the test against the best model."""
+    path = RESULTS / "backtests" / f"{dataset}.json"
+    if not path.is_file():
+        return NOT_MEASURED
+    found = read_json(path)
+    lines = []
+    for model in found["models"]:
+        means = [f"{model['mean'][name]:.4f}" for name in SELECTION_METRICS]
+        cuts = [f"{cut['test'][SELECTION_METRIC]:.4f}" for cut in model["cuts"]]
+        tests = model.get("against", {"metrics": {}})["metrics"]
+        p = p_text(tests[SELECTION_METRIC]["p_value"]) if tests else "–"
+        lines.append([model["name"], *means, p, *cuts])
+    periods = [f"from {cut['from'].partition(' ')[0]}" for cut in found["cuts"]]
+    table = Table(["", "Recall@20", "NDCG@20", "p (NDCG@20)", *periods], lines).markdown()
+    users = ", ".join(f"{cut['ranked_users']:,}" for cut in found["cuts"])
+    return (
+        f"{table}\nNDCG@20 of each cut on the right, over {users} users. p: paired t-test against"
+        f" {found['best']}, the best by validation. Data {found['fingerprint']}, seed"
+        f" {found['seed']}. Commits: {', '.join(found['commits'])}.\n"
+    )
 
 
 def table3() -> str:
@@ -253,6 +278,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "table2": short_table,
     **{f"table2-{dataset}": partial(table2, dataset) for dataset in DATASETS},
     **{f"order-{dataset}": partial(order, dataset) for dataset in order_rows.DATASETS},
+    **{f"backtest-{dataset}": partial(backtest, dataset) for dataset in BACKTESTS},
     "table2-wide": wide,
     "table3": table3,
     "presets": presets,

@@ -2,12 +2,14 @@
 
     python -m tools.collect RUNS
 
-RUNS is the --out folder of `mgformer reproduce` or `mgformer compare`, with runs in NAME/seed-N.
-Only presets and rows of the paper's tables are copied, and only if they ran with the options that
-the preset has now. Tests between rows are computed from the figures per user and stored too.
+RUNS is the --out folder of `mgformer reproduce` or `mgformer compare`, with runs in NAME/seed-N, or
+that of `mgformer backtest`, which is copied whole. Of the others, only presets and rows of the
+paper's tables are copied, and only if they ran with the options that the preset has now. Tests
+between rows are computed from the figures per user and stored too.
 """
 
 import argparse
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -29,8 +31,22 @@ def main() -> None:
     parser.add_argument("runs", type=Path)
     parser.add_argument("--results", type=Path, default=RESULTS)
     options = parser.parse_args()
+    if (options.runs / "backtest.json").is_file():
+        print(collect_backtest(options.runs, options.results))
+        return
     for line in collect(options.runs, options.results):
         print(line)
+
+
+def collect_backtest(folder: Path, results: Path) -> str:
+    """Copy the figures of a backtest, with the commits and options of its runs."""
+    found = json.loads((folder / "backtest.json").read_text())
+    records = [json.loads(path.read_text()) for path in sorted(folder.glob("cut-*/*/record.json"))]
+    found["commits"] = sorted({record["commit"] or record["library"] for record in records})
+    found["configs"] = {record["model"]: record["config"]["model"] for record in records}
+    path = results / "backtests" / f"{found['dataset']}.json"
+    write_json(path, found)
+    return f"wrote {path}"
 
 
 def collect(folder: Path, results: Path) -> list[str]:

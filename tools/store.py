@@ -3,6 +3,7 @@
     results/<dataset>/<name>[.<split>]-<seed>.json   one run: its record, without paths
     results/<dataset>/<name>[.<split>]-<a>to<b>.json the mean over seeds, where that is all we have
     results/tests/<dataset>.json                     paired tests over users
+    results/backtests/<dataset>.json                 what `mgformer backtest` found
     results/folding/, results/selection/             figures of tools.folding, tools.selection
     results/benchmarks/<name>.json                   written by benchmarks with --save
     results/reliability/<name>.json                  rows of tools.reliability
