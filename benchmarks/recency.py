@@ -33,6 +33,8 @@ def main() -> None:
     parser.add_argument("--save", action="store_true", help="write results/benchmarks")
     options = parser.parse_args()
     bundle, rng = synthetic_bundle(dim=options.dim, **YELP2018), np.random.default_rng(1)
+    # Only pairs with an order can have a recency.
+    bundle = replace(bundle, train=replace(bundle.train, times=np.arange(len(bundle.train))))
     histories = [
         bundle.items.decode(rng.choice(len(bundle.items), HISTORY, replace=False)).to_list()
         for _ in range(options.requests)
