@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from benchmarks.synthetic import synthetic_bundle
 
 from mgformer import locks
 from mgformer.errors import BundleError
@@ -212,3 +213,10 @@ def test_without_locks_files_that_another_writer_may_name_stay(
     monkeypatch.undo()
     save_bundle(load_bundle(saved), saved)
     assert not new.exists()
+
+
+def test_ids_that_are_counted_up_take_less_than_a_byte(tmp_path: Path) -> None:
+    bundle = synthetic_bundle(num_users=50_000, num_items=10, dim=1, num_pairs=100)
+    save_bundle(bundle, tmp_path)
+    assert one_of(tmp_path, "users").stat().st_size < 50_000
+    assert load_bundle(tmp_path).users.values.equals(bundle.users.values)

@@ -60,6 +60,8 @@ from mgformer.version import __version__
 
 PARTS = ("train", "valid", "test", "history")
 ORDERS = ("times", "places")
+ROWS_PER_BYTE, MOST_ROWS = 1 << 16, 1 << 31
+"""Bounds on the rows of a table. Ids that are counted up compress well."""
 Stamp = frozenset[tuple[str, int, int, int]]
 
 
@@ -295,7 +297,7 @@ def _table(folder: Path, file: File) -> pl.DataFrame:
     path = folder / file.name
     content = _content(path, file).tobytes()
     try:
-        check_parquet(content, most_rows=len(content))  # ids differ, so each takes a byte at least
+        check_parquet(content, most_rows=min(ROWS_PER_BYTE * len(content), MOST_ROWS))
         return pl.read_parquet(content)
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError) as error:
         raise _unusable(path, error) from None
