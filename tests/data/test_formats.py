@@ -18,6 +18,7 @@ from mgformer.errors import DataError
 
 ROWS = [(1, 10, 5), (1, 12, 7), (2, 10, 6), (3, 11, 9), (3, 12, 8)]
 TEXT_ROWS = [(f"u{u}", f"i{i}", t) for u, i, t in ROWS]
+CUT_GZIP = gzip.compress(b"user,item\n1,2\n", mtime=0)[:-9]
 
 
 def lines(rows, sep=",", header=None):
@@ -250,7 +251,7 @@ def test_errors_of_text_files(tmp_path, content, options, message):
         ("a.jsonl", "\n", "a.jsonl: got an empty file"),
         ("a.jsonl", b'{"user": 1, "item": 2}\n\xff', "a.jsonl:2: got bytes that are not UTF-8"),
         ("a.parquet", "user,item\n1,2\n", "a.parquet: got .*expected a Parquet file"),
-        ("a.csv.gz", gzip.compress(b"user,item\n1,2\n", mtime=0)[:-9], "a.csv.gz: got packed content that"),
+        ("a.csv.gz", CUT_GZIP, "a.csv.gz: got packed content that"),
         ("a.inter", "user_id:token\titm:token\n1\t2\n", "a.inter:1: got the columns user_id, itm"),
     ],
 )  # fmt: skip
