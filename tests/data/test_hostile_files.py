@@ -184,6 +184,14 @@ def test_hostile_json(tmp_path: Path, line: str, message: str) -> None:
     assert message in got
 
 
+def test_lists_are_no_times(tmp_path: Path) -> None:
+    # polars makes a column of four rows of these three times.
+    times = ("null", "[{}]", "null")
+    lines = [f'{{"user": "0", "item": "0", "time": {time}}}\n' for time in times]
+    path = write(tmp_path / "a.jsonl", "".join(lines))
+    assert f"{path}:2: got [{{}}] of type list in the time" in refusal(path)
+
+
 @pytest.mark.parametrize("role", ["user", "item"])
 def test_half_of_a_surrogate_pair_is_no_id(tmp_path: Path, role: str) -> None:
     line = '{"user": "a", "item": "b"}\n'

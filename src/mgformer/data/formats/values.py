@@ -20,7 +20,8 @@ def check_values(values: Sequence[Any], role: str, place: Place) -> pl.Series:
         if value is None:
             continue
         kind = _kind(value)
-        plain = kind in ("text", "number") or role == "time"
+        nested = isinstance(value, list | dict)  # of which polars may make another number of rows
+        plain = kind in ("text", "number") or (role == "time" and not nested)
         if not plain or kind != _kind(first):
             raise DataError(
                 f"{place(row)}: got {shown(value)} of type {type(value).__name__} in the {role} "
