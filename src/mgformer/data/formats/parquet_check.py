@@ -12,7 +12,15 @@ MAGIC, TAIL = b"PAR1", 8
 DEEPEST = 16
 """Levels of the deepest nesting that is read."""
 Structure = dict[int, Any]
-"""Number of a field → value."""
+"""Number of a field → value. The numbers below are those of the format's parquet.thrift."""
+FILE_ROWS, FILE_GROUPS = 3, 4
+GROUP_COLUMNS, GROUP_ROWS = 1, 3
+CHUNK_COLUMN = 3
+COLUMN_VALUES, COLUMN_PAGES, COLUMN_DICTIONARY = 5, 9, 11
+PAGE_SIZE, PAGE_PACKED_SIZE, PAGE_DATA, PAGE_DICTIONARY, PAGE_DATA_V2 = 2, 3, 5, 7, 8
+NUM_VALUES = 1
+V2_LEVELS = (5, 6)
+"""Bytes of the levels at the beginning of a data page of version 2."""
 
 
 def check_parquet(content: "bytes | memoryview", most_rows: int | None = None) -> None:
@@ -26,22 +34,22 @@ def check_parquet(content: "bytes | memoryview", most_rows: int | None = None) -
     if bytes(view[:4]) != MAGIC or bytes(view[-4:]) != MAGIC or footer < len(MAGIC):
         raise ValueError("not a Parquet file, or not a whole one")
     metadata, _ = _structure(view[footer:-TAIL])
-    groups = _list(metadata, 4)
-    rows = [_count(group, 3) for group in groups]
-    if sum(rows) != _count(metadata, 3):
+    groups = _list(metadata, FILE_GROUPS)
+    rows = [_count(group, GROUP_ROWS) for group in groups]
+    if sum(rows) != _count(metadata, FILE_ROWS):
         raise ValueError("the parts have another number of rows than the file")
     if most_rows is not None and sum(rows) > most_rows:
         raise ValueError(f"{sum(rows)} rows, expected at most {most_rows}")
     for group in groups:
-        for chunk in _list(group, 1):
-            _check_column(view[:footer], _field(chunk, 3))
+        for chunk in _list(group, GROUP_COLUMNS):
+            _check_column(view[:footer], _field(chunk, CHUNK_COLUMN))
 
 
 def _check_column(pages: memoryview, column: Structure) -> None:
     """Check the pages of a part of a column."""
-    starts = [at for number in (9, 11) if (at := column.get(number))]  # values, dictionary
+    starts = [at for number in (COLUMN_PAGES, COLUMN_DICTIONARY) if (at := column.get(number))]
     # Some writers state the size of a column wrongly, so pages are read until there are all values.
-    left = _count(column, 5)
+    left = _count(column, COLUMN_VALUES)
     if left and not (starts and all(type(at) is int for at in starts)):
         raise ValueError("a column without pages")
     at = min(starts, default=0)
@@ -49,18 +57,19 @@ def _check_column(pages: memoryview, column: Structure) -> None:
         if not 0 < at < len(pages):
             raise ValueError("a column that does not fit into the file")
         header, length = _structure(pages[at:])
-        size = _count(header, 3)
+        size = _count(header, PAGE_PACKED_SIZE)
         at += length + size
-        if at > len(pages) or _count(header, 2) > 1 << 31:
+        if at > len(pages) or _count(header, PAGE_SIZE) > 1 << 31:
             raise ValueError("a page that does not fit into the file")
-        if 7 in header:  # a dictionary
-            if _count(_field(header, 7), 1) > 8 * _count(header, 2):
+        if PAGE_DICTIONARY in header:
+            values = _count(_field(header, PAGE_DICTIONARY), NUM_VALUES)
+            if values > 8 * _count(header, PAGE_SIZE):
                 raise ValueError("a dictionary with more values than bytes")
-        elif 5 in header or 8 in header:
-            own = _field(header, 5 if 5 in header else 8)
-            left -= _count(own, 1)
-            parts = [_count(own, number) for number in (5, 6)] if 8 in header else []
-            if left < 0 or sum(parts) > size:
+        elif PAGE_DATA in header or PAGE_DATA_V2 in header:
+            own = _field(header, PAGE_DATA if PAGE_DATA in header else PAGE_DATA_V2)
+            left -= _count(own, NUM_VALUES)
+            levels = [_count(own, number) for number in V2_LEVELS] if PAGE_DATA_V2 in header else []
+            if left < 0 or sum(levels) > size:
                 raise ValueError("a page with more values than its column")
 
 
