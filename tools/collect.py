@@ -41,9 +41,10 @@ def main() -> None:
 def collect_backtest(folder: Path, results: Path) -> str:
     """Copy the figures of a backtest, with the commits and options of its runs."""
     found = json.loads((folder / "backtest.json").read_text())
-    records = [json.loads(path.read_text()) for path in sorted(folder.glob("cut-*/*/record.json"))]
-    found["commits"] = sorted({record["commit"] or record["library"] for record in records})
-    found["configs"] = {record["model"]: record["config"]["model"] for record in records}
+    paths = sorted(folder.glob("cut-*/*/record.json"))
+    records = [(path, json.loads(path.read_text())) for path in paths]
+    found["commits"] = sorted({record["commit"] or record["library"] for _, record in records})
+    found["configs"] = {path.parent.name: record["config"] for path, record in records}
     path = results / "backtests" / f"{found['dataset']}.json"
     write_json(path, found)
     return f"wrote {path}"
