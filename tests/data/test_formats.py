@@ -340,6 +340,21 @@ def test_csv_round_trips_odd_ids(tmp_path, rows):
     assert frame.rows() == rows
 
 
+@pytest.mark.parametrize("field", ['""0"', '""a', '""""0"', '""'])
+def test_malformed_quotes_are_read_as_csv_reads_them(tmp_path, field):
+    text = f"user,item\nx,1\n{field},2\n"
+    path = tmp_path / "a.csv"
+    path.write_text(text)
+    expected = [tuple(row) for row in csv.reader(text.splitlines())][1:]
+    if "" in expected[1]:
+        with pytest.raises(DataError, match=r"a\.csv:3: got no user id"):
+            read_file(path, DataConfig())
+    else:
+        assert read_file(path, DataConfig(sep=",")).select("user").rows() == [
+            (user,) for user, _ in expected
+        ]
+
+
 def test_options_refuse_unknown_keys():
     with pytest.raises(ValueError, match="seperator"):
         DataConfig(seperator=",")

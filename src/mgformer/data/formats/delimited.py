@@ -6,6 +6,7 @@ bad line.
 """
 
 import logging
+import re
 import sys
 from array import array
 from pathlib import Path
@@ -141,6 +142,8 @@ def _read_with_polars(layout: Layout) -> pl.DataFrame | None:
     """Return the columns as text, or None if polars may have misread a row."""
     if layout.content.count(b"\r") != layout.content.count(b"\r\n"):
         return None  # polars takes a lone carriage return for a part of an id
+    if layout.quoted and _has_text_after_quotes(layout):
+        return None  # polars drops the last quote of a field such as ""0"
     names = {role: f"column_{at + 1}" for role, at in layout.columns.items()}
     frame = _polars_columns(layout, list(dict.fromkeys(names.values())))
     frame = frame.select(**{role: pl.col(name) for role, name in names.items()})
@@ -159,6 +162,13 @@ def _read_with_polars(layout: Layout) -> pl.DataFrame | None:
         if frame.select(pl.all_horizontal(repeated).any()).item():
             return None
     return frame
+
+
+def _has_text_after_quotes(layout: Layout) -> bool:
+    """Return whether a field may begin with an even number of quotes and go on with text."""
+    sep = re.escape(layout.sep.encode())
+    field = rb'(?:^|\n|' + sep + rb')(?:"")+[^"\r\n' + sep + rb"]"
+    return b'""' in layout.content and re.search(field, layout.content) is not None
 
 
 def _polars_columns(layout: Layout, columns: list[str]) -> pl.DataFrame:
