@@ -347,7 +347,7 @@ def test_malformed_quotes_are_read_as_csv_reads_them(tmp_path, field):
     path.write_text(text)
     expected = [tuple(row) for row in csv.reader(text.splitlines())][1:]
     if "" in expected[1]:
-        with pytest.raises(DataError, match=r"a\.csv:3: got no user id"):
+        with pytest.raises(DataError, match=r"a\.csv:3: got an empty user id"):
             read_file(path, DataConfig())
     else:
         assert read_file(path, DataConfig(sep=",")).select("user").rows() == [
