@@ -296,8 +296,8 @@ def test_a_file_that_shrinks_while_it_is_read(
     path = write(tmp_path / "a.txt", TABLE)
     whole = packed.read_bytes
 
-    def shrinking(path: Path, count: int = -1) -> bytes:
-        content = whole(path, count)
+    def shrinking(path: Path, count: int = -1, gigabytes: float | None = None) -> bytes:
+        content = whole(path, count, gigabytes)
         path.write_bytes(b"")
         return content
 

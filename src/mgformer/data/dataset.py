@@ -128,7 +128,10 @@ def read_dataset(
             counts = (len(interactions), before, interactions.num_users, interactions.num_items)
             message = "%d-core keeps %d of %d pairs: %d users, %d items"
             log.info(message, options.k_core, *counts)
-        item_names = None if names_file is None else read_item_names(names_file, interactions.items)
+        item_names = None
+        if names_file is not None:
+            limit = options.max_unpacked
+            item_names = read_item_names(names_file, interactions.items, gigabytes=limit)
     if name is None and isinstance(source, Path):
         name = source.resolve().name if source.is_dir() else source.name.partition(".")[0]
     return Dataset(name or "data", interactions, parts, item_names, rows if keep_rows else None)

@@ -22,12 +22,15 @@ log = logging.getLogger("mgformer")
 _NAME_COLUMNS = ("name", "title", "item_name", "movie_title", "product_name", "product_title")
 
 
-def read_item_names(path: Path, items: Ids, sep: str | None = None) -> pl.Series:
+def read_item_names(
+    path: Path, items: Ids, sep: str | None = None, gigabytes: float | None = None
+) -> pl.Series:
     """Return the name of each item, null if the file has none.
 
-    Without `sep`, the separator is guessed and fields may be quoted.
+    Without `sep`, the separator is guessed and fields may be quoted. A packed file may unpack to
+    `gigabytes`.
     """
-    header, rows = _read_rows(path, sep)
+    header, rows = _read_rows(path, sep, gigabytes)
     if len(header) < 2:
         raise DataError(f"{path}: got the columns {list(header)}, expected item ids and names")
     item = next((at for at, name in enumerate(header) if role_of(name) == "item"), 0)
@@ -42,18 +45,20 @@ def read_item_names(path: Path, items: Ids, sep: str | None = None) -> pl.Series
     return pl.Series("name", names, dtype=pl.String)
 
 
-def _read_rows(path: Path, sep: str | None) -> tuple[Sequence[str], Sequence[Sequence[Any]]]:
+def _read_rows(
+    path: Path, sep: str | None, gigabytes: float | None
+) -> tuple[Sequence[str], Sequence[Sequence[Any]]]:
     """Return the column names, empty without a header, and the rows."""
     kind = format_of(path, DataConfig(sep=sep))
     if kind == "parquet":
-        with opened_parquet(path) as table:
+        with opened_parquet(path, gigabytes) as table:
             frame = table.collect()
             return frame.columns, frame.cast(pl.String).rows()
     if kind == "jsonl":
-        records = [record for _, record in json_records(path)]
+        records = [record for _, record in json_records(path, gigabytes)]
         header = list(records[0]) if records else []
         return header, [[record.get(key) for key in header] for record in records]
-    data = read_bytes(path)
+    data = read_bytes(path, gigabytes=gigabytes)
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:

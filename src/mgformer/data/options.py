@@ -46,6 +46,9 @@ class DataConfig(BaseModel):
     """Column of weights; an empty name ignores weights."""
     min_rating: float | None = None
     """Drop rows with a lower rating; if not set, every row counts."""
+    max_unpacked: float | None = Field(None, gt=0, le=1e6)
+    """Gigabytes that a gzip, Zstandard, zip or Parquet file may unpack to. By default 200 times its
+    size and at least 0.27, but no more than half of the memory."""
     k_core: int = Field(default=0, ge=0)
     """Drop users and items with fewer pairs than this, repeatedly; 0 keeps all."""
     item_names: Path | None = None

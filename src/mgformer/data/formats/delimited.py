@@ -61,7 +61,7 @@ def _checked(frame: pl.DataFrame, options: DataConfig, path: Path, place: Place)
 
 def _find_layout(path: Path, options: DataConfig, typed_header: bool) -> Layout:
     # The file is read once: it may change while it is read.
-    content = read_bytes(path)
+    content = read_bytes(path, gigabytes=options.max_unpacked)
     head = text.decode(text.head_of(content), path)
     if not head.strip():
         raise DataError(f"{path}: got an empty file, expected lines of user and item")
@@ -167,7 +167,7 @@ def _read_with_polars(layout: Layout) -> pl.DataFrame | None:
 def _has_text_after_quotes(layout: Layout) -> bool:
     """Return whether a field may begin with an even number of quotes and go on with text."""
     sep = re.escape(layout.sep.encode())
-    field = rb'(?:^|\n|' + sep + rb')(?:"")+[^"\r\n' + sep + rb"]"
+    field = rb"(?:^|\n|" + sep + rb')(?:"")+[^"\r\n' + sep + rb"]"
     return b'""' in layout.content and re.search(field, layout.content) is not None
 
 

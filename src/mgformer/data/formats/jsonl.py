@@ -24,7 +24,7 @@ def read_jsonl(path: Path, options: DataConfig) -> pl.DataFrame:
     def place(row: int) -> str:
         return f"{path}:{lines[row]}"
 
-    for line, record in json_records(path):
+    for line, record in json_records(path, options.max_unpacked):
         lines.append(line)
         if not names:
             keys = list(record)
@@ -38,9 +38,12 @@ def read_jsonl(path: Path, options: DataConfig) -> pl.DataFrame:
     return check_columns(frame, options, str(path), place)
 
 
-def json_records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+def json_records(
+    path: Path, gigabytes: float | None = None
+) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield each object of a file of JSON lines with its line number."""
-    for number, line in enumerate(decode(read_bytes(path), path).split("\n"), start=1):
+    text = decode(read_bytes(path, gigabytes=gigabytes), path)
+    for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
             continue
         try:

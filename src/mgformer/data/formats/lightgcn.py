@@ -21,7 +21,11 @@ def read_lightgcn(path: Path, options: DataConfig) -> pl.DataFrame:
             f"{path}: got lists of items, which have no ratings, expected ratings because of "
             "data.min_rating; remove that option, or use --set data.format=csv"
         )
-    lines = pl.Series("line", decode(read_bytes(path), path).split("\n"), dtype=pl.String)
+    lines = pl.Series(
+        "line",
+        decode(read_bytes(path, gigabytes=options.max_unpacked), path).split("\n"),
+        dtype=pl.String,
+    )
     fields = lines.str.extract_all(r"\S+").to_frame()
     pairs = fields.select(
         user=pl.col("line").list.first(), item=pl.col("line").list.slice(1)

@@ -9,16 +9,19 @@ import numpy as np
 import polars as pl
 
 from mgformer.data.formats.columns import check_columns, find_columns
-from mgformer.data.formats.packed import is_packed, read_bytes
-from mgformer.data.formats.parquet_check import check_parquet
+from mgformer.data.formats.packed import is_packed, most_unpacked, read_bytes, too_large
+from mgformer.data.formats.parquet_check import TooLargeError, check_parquet
 from mgformer.data.formats.values import POLARS_ERRORS, first_line
 from mgformer.data.options import DataConfig
 from mgformer.errors import DataError, MgformerError
 
+ROW_BYTES = 32
+"""Bytes of a row in memory: a user, an item, a time and a rating or weight."""
+
 
 def read_parquet(path: Path, options: DataConfig) -> pl.DataFrame:
     """Read the columns of users, items, times, ratings and weights of a Parquet file."""
-    with opened_parquet(path) as table:
+    with opened_parquet(path, options.max_unpacked) as table:
         columns = find_columns(table.collect_schema().names(), options, str(path))
         # By position, because polars takes names such as "^user$" for patterns.
         chosen = table.select(pl.nth(at).alias(role) for role, at in columns.items())
@@ -27,16 +30,24 @@ def read_parquet(path: Path, options: DataConfig) -> pl.DataFrame:
 
 
 @contextmanager
-def opened_parquet(path: Path) -> Iterator[pl.LazyFrame]:
-    """Yield the table of a file; what polars says about a damaged file becomes a DataError."""
+def opened_parquet(path: Path, gigabytes: float | None = None) -> Iterator[pl.LazyFrame]:
+    """Yield the table of a file; what polars says about a damaged file becomes a DataError.
+
+    A file whose pages unpack to more than `gigabytes`, or more than `most_unpacked`, is refused.
+    """
+    most = most_unpacked(path.stat().st_size, gigabytes)
     try:
         source: io.BytesIO | Path = path
         if is_packed(path):
-            source = io.BytesIO(read_bytes(path))
-            check_parquet(source.getbuffer())
+            source = io.BytesIO(read_bytes(path, gigabytes=gigabytes))
+            content = source.getbuffer()
         else:
-            check_parquet(np.memmap(path, dtype=np.uint8, mode="r").data)
+            content = np.memmap(path, dtype=np.uint8, mode="r").data
+        # A page may repeat one value any number of times.
+        check_parquet(content, most_rows=most // ROW_BYTES, most_bytes=most)
         yield pl.scan_parquet(source, glob=False)
+    except TooLargeError:
+        raise too_large(path, most) from None
     except MgformerError:
         raise
     # Polars panics over some damaged files, and a panic is no Exception. An OSError without a

@@ -23,11 +23,19 @@ V2_LEVELS = (5, 6)
 """Bytes of the levels at the beginning of a data page of version 2."""
 
 
-def check_parquet(content: "bytes | memoryview", most_rows: int | None = None) -> None:
+class TooLargeError(ValueError):
+    """The headers announce more rows or more bytes than are allowed."""
+
+
+def check_parquet(
+    content: "bytes | memoryview", most_rows: int | None = None, most_bytes: int | None = None
+) -> None:
     """Check the counts, sizes and places in a Parquet file.
 
     Raises:
-        ValueError: They contradict each other or the file, or there are more than `most_rows` rows.
+        TooLargeError: There are more than `most_rows` rows, or unpacked pages have more than
+            `most_bytes` bytes.
+        ValueError: The counts contradict each other or the file.
     """
     view = memoryview(content)
     footer = len(view) - TAIL - int.from_bytes(view[-TAIL:-4], "little")
@@ -39,26 +47,30 @@ def check_parquet(content: "bytes | memoryview", most_rows: int | None = None) -
     if sum(rows) != _count(metadata, FILE_ROWS):
         raise ValueError("the parts have another number of rows than the file")
     if most_rows is not None and sum(rows) > most_rows:
-        raise ValueError(f"{sum(rows)} rows, expected at most {most_rows}")
+        raise TooLargeError(f"{sum(rows)} rows, expected at most {most_rows}")
+    unpacked = 0
     for group in groups:
         for chunk in _list(group, GROUP_COLUMNS):
-            _check_column(view[:footer], _field(chunk, CHUNK_COLUMN))
+            unpacked += _check_column(view[:footer], _field(chunk, CHUNK_COLUMN))
+            if most_bytes is not None and unpacked > most_bytes:
+                raise TooLargeError(f"more than {most_bytes} bytes in all pages")
 
 
-def _check_column(pages: memoryview, column: Structure) -> None:
-    """Check the pages of a part of a column."""
+def _check_column(pages: memoryview, column: Structure) -> int:
+    """Check the pages of a part of a column; return how many bytes they unpack to."""
     starts = [at for number in (COLUMN_PAGES, COLUMN_DICTIONARY) if (at := column.get(number))]
     # Some writers state the size of a column wrongly, so pages are read until there are all values.
     left = _count(column, COLUMN_VALUES)
     if left and not (starts and all(type(at) is int for at in starts)):
         raise ValueError("a column without pages")
-    at = min(starts, default=0)
+    at, unpacked = min(starts, default=0), 0
     while left:
         if not 0 < at < len(pages):
             raise ValueError("a column that does not fit into the file")
         header, length = _structure(pages[at:])
         size = _count(header, PAGE_PACKED_SIZE)
         at += length + size
+        unpacked += _count(header, PAGE_SIZE)
         if at > len(pages) or _count(header, PAGE_SIZE) > 1 << 31:
             raise ValueError("a page that does not fit into the file")
         if PAGE_DICTIONARY in header:
@@ -71,6 +83,7 @@ def _check_column(pages: memoryview, column: Structure) -> None:
             levels = [_count(own, number) for number in V2_LEVELS] if PAGE_DATA_V2 in header else []
             if left < 0 or sum(levels) > size:
                 raise ValueError("a page with more values than its column")
+    return unpacked
 
 
 def _count(structure: Structure, number: int) -> int:
