@@ -26,7 +26,8 @@ def test_health_metrics_and_request_ids(client: TestClient):
     assert answered.headers["x-request-id"] == "abc"
     assert len(client.get("/items").headers["x-request-id"]) == 32
     found = samples(client.get("/metrics").text)
-    own = {"worker": str(os.getpid())}  # each of several workers reports its own figures
+    # Each of several workers reports its own figures.
+    own = {"worker": str(os.getpid()), "model": "default"}
     requests = {**own, "method": "GET", "path": "/items", "status": "200"}
     assert ("mgformer_requests_total", requests) in [(one.name, one.labels) for one in found]
     bucket = {**own, "path": "/items", "le": "+Inf"}

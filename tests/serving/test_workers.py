@@ -76,7 +76,7 @@ def test_two_workers_answer_and_both_load_a_new_bundle(tmp_path: Path) -> None:
 def test_a_worker_without_a_usable_bundle_leaves_the_others_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setenv(worker.RUN, str(tmp_path))
+    monkeypatch.setenv(worker.RUNS, json.dumps({"default": str(tmp_path)}))
     monkeypatch.setenv(worker.OPTIONS, '{"limits": {"k": 5}}')
     with pytest.raises(SystemExit) as stop:
         worker.app(pause_seconds=0)

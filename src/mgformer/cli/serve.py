@@ -3,17 +3,25 @@
 import functools
 import json
 import os
+from pathlib import Path
 from typing import Any
 
-from typer import Option
+from typer import Argument, Option
 
 from mgformer.cli.console import err, working
-from mgformer.cli.options import RunFolder, Signed, key_in
+from mgformer.cli.options import Signed, key_in
 from mgformer.errors import ConfigError
+
+RUNS = """\
+Folder of a trained recommender; or several with names: a=RUN1 b=RUN2. The first is the default."""
+SHARE = """\
+Share of the users who get a model if a request names none: --share a=0.9 --share b=0.1. Can be
+repeated. By default, all get the first."""
 
 
 def command(
-    run: RunFolder,
+    runs: list[str] = Argument(metavar="RUN | NAME=RUN…", help=RUNS, show_default=False),
+    share: list[str] = Option([], metavar="NAME=SHARE", help=SHARE, show_default=False),
     host: str = Option("127.0.0.1", help="Address to listen on; 0.0.0.0 for all interfaces."),
     port: int = Option(8000, min=0, max=65_535, help="Port to listen on."),
     workers: int = Option(1, min=1, help="Number of processes."),
@@ -37,7 +45,8 @@ def command(
     """Serve recommendations over HTTP, with a web page to try them.
 
     Set MGFORMER_API_KEY to require this key in the header X-API-Key of every request. If a new
-    model is trained into the same folder, the service loads it without a pause.
+    model is trained into the same folder, the service loads it without a pause. A request chooses
+    one of several models with ?model=NAME.
     """
     try:
         import uvicorn
@@ -46,17 +55,22 @@ def command(
         from mgformer.serving import worker
         from mgformer.serving.connections import LimitedConnection
         from mgformer.serving.limits import ConnectionLimits
+        from mgformer.serving.models import check_shares
         from mgformer.serving.monitoring import LOGGING
         from mgformer.serving.security import allowed_hosts
     except ImportError:
         raise ConfigError("serving needs an extra: pip install 'mgformer[serve]'") from None
+    folders, shares = named_runs(runs), named_shares(share)
+    check_shares(folders, shares)
     with working():
         # A broken bundle is reported once, before any worker starts.
-        load_bundle(run, key_in(signed))
+        for folder in folders.values():
+            load_bundle(folder, key_in(signed))
     # Workers are separate processes. They read from the environment what to serve.
-    os.environ[worker.RUN] = str(run)
+    os.environ[worker.RUNS] = json.dumps({name: str(run) for name, run in folders.items()})
     os.environ[worker.SIGNED] = "" if signed is None else str(signed.absolute())
     options = {
+        "shares": shares,
         "limits": {"k": max_k, "body_bytes": max_body},
         "hosts": allowed_hosts(host, allow_host),
         "list_users": not no_users,
@@ -69,7 +83,9 @@ def command(
         body_seconds=body_timeout,
     )
     protocol: Any = functools.partial(LimitedConnection, limits=connections)
-    err.print(f"serving {run} at http://{host}:{port}  (press Ctrl-C to stop)", style="dim")
+    err.print(
+        f"serving {', '.join(runs)} at http://{host}:{port}  (press Ctrl-C to stop)", style="dim"
+    )
     uvicorn.run(
         "mgformer.serving.worker:app",
         host=host,
@@ -89,3 +105,33 @@ def command(
         # slow machine that takes a minute, and a shorter timeout would kill it in a loop.
         timeout_worker_healthcheck=120,
     )
+
+
+def named_runs(runs: list[str]) -> dict[str, Path]:
+    """Return the names and the folders of the models. A single one needs no name."""
+    from mgformer.serving.models import DEFAULT
+
+    named: dict[str, Path] = {}
+    for run in runs:
+        name, is_named, folder = run.partition("=")
+        # A folder whose name contains "=" exists as it is written.
+        if not is_named or Path(run).exists():
+            if len(runs) > 1:
+                raise ConfigError(f"{run}: several models need names; write a={run} b=…")
+            name, folder = DEFAULT, run
+        if name in named:
+            raise ConfigError(f"{run}: the name {name!r} is used twice; give each model its own")
+        named[name] = Path(folder)
+    return named
+
+
+def named_shares(shares: list[str]) -> dict[str, float]:
+    """Return the share of each model that is named."""
+    named = {}
+    for share in shares:
+        name, _, value = share.partition("=")
+        try:
+            named[name] = float(value)
+        except ValueError:
+            raise ConfigError(f"--share {share}: expected NAME=SHARE, such as a=0.9") from None
+    return named

@@ -1,36 +1,34 @@
-"""The HTTP service: loads a bundle, follows its folder, answers requests, and serves the page.
+"""The HTTP service: loads bundles, follows their folders, answers requests, and serves the page.
 
 `mgformer serve` runs it. Any other ASGI server can: `create_app(Path("runs/mine"))`.
 """
 
 import asyncio
 import contextlib
-import logging
 import signal
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import fastapi
 import numpy as np
 import polars as pl
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
 from fastapi.responses import FileResponse, PlainTextResponse, Response
 from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
 
 from mgformer.data.ids import ExternalId, Ids
-from mgformer.errors import MgformerError
 from mgformer.recommend.answer import Answer, TextId
 from mgformer.recommend.lists import items_of, numbers_of, with_names
 from mgformer.recommend.query import Query
 from mgformer.runs.bundle import Bundle
 from mgformer.serving import schemas
-from mgformer.serving.engine import Engine
 from mgformer.serving.failures import FAILURES, handlers
 from mgformer.serving.gate import Gate
 from mgformer.serving.limits import Limits
-from mgformer.serving.monitoring import Metrics
+from mgformer.serving.models import DEFAULT, Models
+from mgformer.serving.monitoring import MODEL, Metrics
 from mgformer.serving.security import LOOPBACK, Access
 from mgformer.version import __version__
 
@@ -40,13 +38,15 @@ DEFAULT_LIMITS = Limits()
 NO_USERS = "this service does not list users"
 SearchText = Annotated[str, fastapi.Query(max_length=200)]
 SearchLimit = Annotated[int, fastapi.Query(ge=1, le=200)]
-
-log = logging.getLogger("mgformer.serving")
+ModelName = Annotated[
+    str | None, fastapi.Query(description="The model that answers; by default, that of the user.")
+]
 
 
 def create_app(
-    folder: Path,
+    folder: Path | Mapping[str, Path],
     *,
+    shares: Mapping[str, float] | None = None,
     limits: Limits = DEFAULT_LIMITS,
     api_key: str | None = None,
     hosts: Sequence[str] = LOOPBACK,
@@ -54,10 +54,11 @@ def create_app(
     watch_seconds: float | None = 2.0,
     signature_key: bytes | None = None,
 ) -> FastAPI:
-    """Return the service for the bundle in a folder.
+    """Return the service for the bundle in a folder, or for several bundles.
 
     Args:
-        folder: Folder of the bundle.
+        folder: Folder of the bundle; or names and folders of several. The first is the default.
+        shares: Shares of the users who get each model if a request names none. They add up to 1.
         limits: Limits of requests.
         api_key: Every request except health checks needs this key in the header X-API-Key.
         hosts: Names of the service that the header Host may have; "*" allows all.
@@ -65,44 +66,21 @@ def create_app(
         watch_seconds: How often to look for a new bundle in the folder; None: never.
         signature_key: Load only bundles that are signed with this key.
     """
-    metrics, engine = Metrics(), Engine(folder, key=signature_key)
+    folders = {DEFAULT: folder} if isinstance(folder, Path) else folder
+    metrics = Metrics()
+    models = Models(folders, shares, metrics, key=signature_key)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         loop = asyncio.get_running_loop()
-        watching = None if watch_seconds is None else loop.create_task(watch(watch_seconds))
+        watching = None if watch_seconds is None else loop.create_task(models.watch(watch_seconds))
         with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
             # Signal handlers exist on Unix, in the main thread only.
-            loop.add_signal_handler(signal.SIGHUP, lambda: loop.create_task(try_reload()))
+            loop.add_signal_handler(signal.SIGHUP, lambda: loop.create_task(models.try_reload()))
         yield
         if watching is not None:
             watching.cancel()
-        engine.close()
-
-    async def reload(*, requested: bool = True) -> bool:
-        try:
-            changed = await engine.reload()
-        except Exception:
-            metrics.count_reload("failed")
-            raise
-        if changed or requested:
-            metrics.count_reload("loaded" if changed else "unchanged")
-        return changed
-
-    async def try_reload(*, requested: bool = True) -> None:
-        try:
-            # A bundle that could not be loaded is not tried again before its files change.
-            if requested or await engine.has_new_files():
-                await reload(requested=requested)
-        except MgformerError as error:
-            log.error("cannot use the new bundle, keeping the old one: %s", error)
-        except Exception:
-            log.exception("cannot load the new bundle, keeping the old one")
-
-    async def watch(seconds: float) -> None:
-        while True:
-            await asyncio.sleep(seconds)
-            await try_reload(requested=False)
+        models.close()
 
     app = FastAPI(
         title="mgformer",
@@ -116,10 +94,10 @@ def create_app(
     )
     access = Access(api_key, tuple(hosts))
     app.add_middleware(Gate, limits=limits, metrics=metrics, access=access)
-    app.state.engine = engine
-    _add_answers(app, engine, limits, list_users=list_users)
+    app.state.models, app.state.engine = models, models.default.engine
+    _add_answers(app, models, limits, list_users=list_users)
     if list_users:
-        _add_users(app, engine)
+        _add_users(app, models)
     else:
         _refuse_users(app)
 
@@ -138,52 +116,86 @@ def create_app(
     @app.get("/metrics", response_class=PlainTextResponse)
     async def show_metrics() -> PlainTextResponse:
         """Return counters and latencies for Prometheus."""
-        return PlainTextResponse(metrics.text(engine.waiting, engine.loaded.since))
+        return PlainTextResponse(models.metrics_text())
 
     @app.post("/admin/reload")
-    async def admin_reload() -> schemas.Reloaded:
-        """Load the bundle that is in the folder now; running requests finish on the old one."""
-        return schemas.Reloaded(changed=await reload(), bundle=engine.loaded.checksum)
+    async def admin_reload(model: ModelName = None) -> schemas.Reloaded:
+        """Load the bundles that are in the folders now; running requests finish on the old ones.
+
+        With `model`, only this one is loaded. Without it, `bundle` is that of the default.
+        """
+        changed = await models.reload(model)
+        served = models.default if model is None else models.named(model)
+        return schemas.Reloaded(changed=changed, bundle=served.engine.loaded.checksum)
 
     @app.get("/", include_in_schema=False)
     async def page() -> FileResponse:
         return FileResponse(PAGE / "index.html")
 
     app.mount("/page", StaticFiles(directory=PAGE), name="page")
-    if api_key is not None:
-        document = app.openapi()  # FastAPI keeps this object and answers with it
-        scheme = {"type": "apiKey", "in": "header", "name": "X-API-Key"}
-        document["components"]["securitySchemes"] = {"key": scheme}
-        document["security"] = [{"key": []}]
+    _complete_document(app.openapi(), models.names, with_key=api_key is not None)
     return app
 
 
-def _add_answers(app: FastAPI, engine: Engine, limits: Limits, *, list_users: bool) -> None:
-    """Add the routes that answer questions about one user, about items and about the model."""
-    an_item = _first(engine.bundle.items)
-    bodies = schemas.request_bodies(limits, _first(engine.bundle.users, shown=list_users), an_item)
+def _complete_document(document: dict[str, Any], names: Sequence[str], *, with_key: bool) -> None:
+    """Add the names of the models and the API key to the OpenAPI document.
+
+    FastAPI keeps this object and answers with it. The type of `model` does not have the names,
+    because unknown names get a 404 that lists them, not a 422.
+    """
+    for path in document["paths"].values():
+        for operation in path.values():
+            for parameter in operation.get("parameters", ()):
+                if parameter["name"] == MODEL:
+                    parameter["schema"] = {"type": "string", "enum": [*names]}
+    if with_key:
+        scheme = {"type": "apiKey", "in": "header", "name": "X-API-Key"}
+        document["components"]["securitySchemes"] = {"key": scheme}
+        document["security"] = [{"key": []}]
+
+
+def _add_answers(app: FastAPI, models: Models, limits: Limits, *, list_users: bool) -> None:
+    """Add the routes that answer questions about one user, about items and about the models."""
+    first = models.default.engine.bundle
+    a_user, an_item = _first(first.users, shown=list_users), _first(first.items)
+    bodies = schemas.request_bodies(limits, a_user, an_item)
 
     # The first two encode their answers themselves: FastAPI would need more time to validate and
     # convert a list than the engine needs to make it.
 
     @app.post("/recommend", response_model=Answer)
-    async def recommend(body: bodies.recommend) -> Response:  # type: ignore[name-defined]
+    async def recommend(
+        body: bodies.recommend,  # type: ignore[name-defined]
+        request: Request,
+        model: ModelName = None,
+    ) -> Response:
         """Recommend items to a user of the training data, or to a new user with a history."""
+        engine = models.choose(request, model, body.user).engine
         answer = await engine.ask(body.query())
         return Response(schemas.ANSWER.dump_json(answer), media_type=JSON)
 
     @app.post("/recommend/batch", response_model=list[Answer])
-    async def recommend_batch(body: bodies.batch) -> Response:  # type: ignore[name-defined]
+    async def recommend_batch(
+        body: bodies.batch,  # type: ignore[name-defined]
+        request: Request,
+        model: ModelName = None,
+    ) -> Response:
         """Recommend items to many users of the training data."""
         options = {**dict(body), "exclude": tuple(body.exclude)}
         users = options.pop("users")
-        answers = await engine.ask_all([Query(user=user, **options) for user in users])
+        queries = [Query(user=user, **options) for user in users]
+        answers = await models.answer_all(request, model, queries)
         content = await asyncio.to_thread(schemas.answers_as_json, answers)
         return Response(content, media_type=JSON)
 
     @app.post("/similar", response_model=list[schemas.SimilarItem] | list[schemas.SimilarUser])
-    async def similar(body: bodies.similar) -> Any:  # type: ignore[name-defined]
+    async def similar(
+        body: bodies.similar,  # type: ignore[name-defined]
+        request: Request,
+        model: ModelName = None,
+    ) -> Any:
         """Return the items most similar to an item, or the users most similar to a user."""
+        engine = models.choose(request, model, body.user).engine
         recommender = engine.loaded.recommender
         if body.item is not None:
             found = await engine.run(recommender.similar_items, body.item, body.k)
@@ -194,13 +206,17 @@ def _add_answers(app: FastAPI, engine: Engine, limits: Limits, *, list_users: bo
         return found.to_dicts()
 
     @app.get("/items", response_model=list[schemas.Item])
-    async def items(q: SearchText = "", limit: SearchLimit = 20) -> Any:
+    async def items(
+        request: Request, q: SearchText = "", limit: SearchLimit = 20, model: ModelName = None
+    ) -> Any:
         """Find items by a part of their name or id; without `q`, return the most popular."""
+        engine = models.choose(request, model).engine
         return (await engine.run(find_items, engine.bundle, q, limit)).to_dicts()
 
     @app.get("/model")
-    async def model() -> dict[str, Any]:
-        """Describe the model in service: data, protocol, figures, config."""
+    async def describe(request: Request, model: ModelName = None) -> dict[str, Any]:
+        """Describe a model in service: data, protocol, figures, config."""
+        engine = models.choose(request, model).engine
         bundle = engine.bundle
         record = bundle.record.to_mapping()
         del record["groups"]
@@ -208,24 +224,48 @@ def _add_answers(app: FastAPI, engine: Engine, limits: Limits, *, list_users: bo
         own = {"lists_users": list_users, "bundle": engine.loaded.checksum}
         return {**record, **sizes, **own}
 
+    @app.get("/models")
+    async def every_model() -> list[schemas.Model]:
+        """List the models in service. Others are chosen with `?model=NAME`."""
+        described = []
+        for served in models:
+            loaded = served.engine.loaded
+            record = loaded.recommender.bundle.record
+            described.append(
+                schemas.Model(
+                    name=served.name,
+                    share=served.share,
+                    default=served is models.default,
+                    model=record.model,
+                    dataset=record.dataset,
+                    bundle=loaded.checksum,
+                )
+            )
+        return described
 
-def _add_users(app: FastAPI, engine: Engine) -> None:
+
+def _add_users(app: FastAPI, models: Models) -> None:
     """Add the routes that list users and what they have."""
-    a_user = str(_first(engine.bundle.users))
+    a_user = str(_first(models.default.engine.bundle.users))
 
     @app.get("/users", response_model=list[TextId])
-    async def users(q: SearchText = "", limit: SearchLimit = 20) -> Any:
+    async def users(
+        request: Request, q: SearchText = "", limit: SearchLimit = 20, model: ModelName = None
+    ) -> Any:
         """Find users by a part of their id."""
+        engine = models.choose(request, model).engine
         every = engine.bundle.users.values.to_frame("user")
         return (await engine.run(_containing, every, q, limit))["user"].to_list()
 
     @app.get("/users/{user_id:path}", response_model=schemas.Owned)
     async def user(
         user_id: Annotated[str, fastapi.Path(max_length=schemas.ID_LENGTH, examples=[a_user])],
+        request: Request,
         limit: Annotated[int, fastapi.Query(ge=1, le=1_000)] = 100,
+        model: ModelName = None,
     ) -> Any:
         """Return how many items a user has, and the first of them."""
-        bundle = engine.bundle
+        bundle = models.choose(request, model, user_id).engine.bundle
         (number,) = numbers_of("user", bundle.users, user_id)
         own = items_of(bundle, number)
         items = with_names(bundle, own[:limit]).to_dicts()

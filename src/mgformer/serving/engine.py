@@ -6,7 +6,6 @@ on the event loop: two threads would contend for the interpreter, which makes bo
 """
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,8 +24,6 @@ from mgformer.runs.bundle import Bundle
 from mgformer.runs.bundle_files import manifest_checksum, stamp_of
 
 Returned = TypeVar("Returned")
-
-log = logging.getLogger("mgformer.serving")
 
 
 class Loaded(NamedTuple):
@@ -50,7 +47,8 @@ class Engine:
 
     At most `queue_limit` requests may wait; further ones are refused. Batches with at most
     `quick_products` multiplications are answered on the event loop. The default takes about twenty
-    milliseconds. With a key, only bundles that are signed with it are loaded.
+    milliseconds. Engines of one process share the thread `compute`. With a key, only bundles that
+    are signed with it are loaded.
     """
 
     def __init__(
@@ -60,13 +58,14 @@ class Engine:
         batch_limit: int = 64,
         queue_limit: int = 1024,
         quick_products: int = 200_000_000,
+        compute: ThreadPoolExecutor | None = None,
         key: bytes | None = None,
     ) -> None:
         self.folder, self.batch_limit, self.queue_limit = folder, batch_limit, queue_limit
         self.quick_products, self._key = quick_products, key
         self._stamp = stamp_of(folder)
         self.loaded = self._load()
-        self._compute = ThreadPoolExecutor(1, thread_name_prefix="compute")
+        self._compute = compute or ThreadPoolExecutor(1, thread_name_prefix="compute")
         self._queue: list[tuple[Query, asyncio.Future[Answer]]] = []
         self._worker: asyncio.Task[None] | None = None  # while the queue is being worked off
         self._running, self._reloading = 0, asyncio.Lock()
@@ -100,7 +99,6 @@ class Engine:
             if await asyncio.to_thread(manifest_checksum, self.folder) == self.loaded.checksum:
                 return False
             self.loaded = await asyncio.to_thread(self._load)
-        log.info("loaded", extra={"bundle": self.loaded.checksum})
         return True
 
     async def has_new_files(self) -> bool:

@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mgformer.serving.failures import failure
 from mgformer.serving.limits import Limits
-from mgformer.serving.monitoring import Metrics
+from mgformer.serving.monitoring import MODEL, Metrics
 from mgformer.serving.security import SECURITY_HEADERS, Access
 
 log = logging.getLogger("mgformer.serving")
@@ -71,6 +71,8 @@ class Gate:
                 status = message["status"]
                 # The lists are added as they are sent: this runs for every request.
                 sent = [*message.get("headers", ()), *SECURITY, (b"x-request-id", own_id)]
+                if MODEL in scope:
+                    sent.append((b"x-mgformer-model", scope[MODEL].encode()))
                 if not scope["path"].startswith("/page/"):
                     sent.append((b"cache-control", b"no-store"))
                 message = {**message, "headers": sent}
@@ -95,10 +97,11 @@ class Gate:
         finally:
             seconds = time.perf_counter() - began
             route = getattr(scope.get("route"), "path", "other")
-            self.metrics.count_request(method, route, status or 500, seconds)
+            model = scope.get(MODEL, "")
+            self.metrics.count_request(method, route, status or 500, seconds, model)
             entry = {"request_id": request_id, "method": method, "path": scope["path"]}
             took = {"status": status or 500, "milliseconds": round(1000 * seconds, 3)}
-            log.info("request", extra=entry | took)
+            log.info("request", extra=entry | took | ({MODEL: model} if model else {}))
 
     def _refusal(self, scope: Scope, headers: Headers) -> tuple[int, str] | None:
         refusal = self.access.refusal(scope, headers)

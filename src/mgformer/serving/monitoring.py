@@ -13,6 +13,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 """Upper bounds of the latency histogram, in seconds."""
+MODEL = "model"
+"""Where the scope of a request and a log record name the model that answers."""
 
 
 class Metrics:
@@ -21,35 +23,45 @@ class Metrics:
     def __init__(self) -> None:
         self.worker, self._registry = str(os.getpid()), CollectorRegistry()
         own: dict[str, Any] = {"namespace": "mgformer", "registry": self._registry}
-        labels = ["worker", "method", "path", "status"]
+        labels = ["worker", "method", "path", "status", MODEL]
         self._requests = Counter("requests", "Requests answered.", labels, **own)
-        about, labels = "Time to answer a request.", ["worker", "path"]
+        about, labels = "Time to answer a request.", ["worker", "path", MODEL]
         self._seconds = Histogram("request_seconds", about, labels, buckets=BUCKETS, **own)
-        self._reloads = Counter("reloads", "Reloads, by result.", ["worker", "result"], **own)
-        self._waiting = Gauge("waiting", "Requests in the queue.", ["worker"], **own)
+        labels = ["worker", MODEL, "result"]
+        self._reloads = Counter("reloads", "Reloads, by result.", labels, **own)
+        labels = ["worker", MODEL]
+        self._waiting = Gauge("waiting", "Requests in the queue.", labels, **own)
         about = "When the bundle in service was loaded."
-        self._loaded = Gauge("loaded_timestamp_seconds", about, ["worker"], **own)
+        self._loaded = Gauge("loaded_timestamp_seconds", about, labels, **own)
 
-    def count_request(self, method: str, path: str, status: int, seconds: float) -> None:
-        """Count a request. The path is that of the route, which keeps the labels few."""
-        self._requests.labels(self.worker, method, path, status).inc()
-        self._seconds.labels(self.worker, path).observe(seconds)
+    def count_request(
+        self, method: str, path: str, status: int, seconds: float, model: str = ""
+    ) -> None:
+        """Count a request. The path is that of the route, which keeps the labels few.
 
-    def count_reload(self, result: str) -> None:
+        The model is empty for requests that no model answers.
+        """
+        self._requests.labels(self.worker, method, path, status, model).inc()
+        self._seconds.labels(self.worker, path, model).observe(seconds)
+
+    def count_reload(self, model: str, result: str) -> None:
         """Count a reload: loaded, unchanged or failed."""
-        self._reloads.labels(self.worker, result).inc()
+        self._reloads.labels(self.worker, model, result).inc()
 
-    def text(self, waiting: int, loaded_at: float) -> bytes:
+    def show_state(self, model: str, waiting: int, loaded_at: float) -> None:
+        """Set how many requests of a model wait, and when its bundle was loaded."""
+        self._waiting.labels(self.worker, model).set(waiting)
+        self._loaded.labels(self.worker, model).set(loaded_at)
+
+    def text(self) -> bytes:
         """Return all figures in the text format of Prometheus."""
-        self._waiting.labels(self.worker).set(waiting)
-        self._loaded.labels(self.worker).set(loaded_at)
         return generate_latest(self._registry)
 
 
 class JsonLines(logging.Formatter):
     """Formats a log record as one line of JSON."""
 
-    FIELDS = ("request_id", "method", "path", "status", "milliseconds", "bundle")
+    FIELDS = ("request_id", "method", "path", "status", "milliseconds", MODEL, "bundle")
 
     def format(self, record: logging.LogRecord) -> str:
         entry: dict[str, Any] = {

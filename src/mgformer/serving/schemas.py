@@ -174,3 +174,18 @@ class Reloaded(BaseModel):
 
     changed: bool
     bundle: str
+
+
+class Model(BaseModel):
+    """A model in service."""
+
+    name: str
+    """What `?model=` calls it."""
+    share: float
+    """Share of the users who get it if a request names no model."""
+    default: bool
+    """Whether it answers requests that name neither a model nor a user."""
+    model: str
+    dataset: str
+    bundle: str
+    """Checksum of the bundle."""

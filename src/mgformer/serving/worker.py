@@ -18,7 +18,9 @@ from mgformer.serving.app import create_app
 from mgformer.serving.limits import Limits
 from mgformer.signatures import read_key
 
-RUN, KEY, OPTIONS = "MGFORMER_SERVE_RUN", "MGFORMER_API_KEY", "MGFORMER_SERVE_OPTIONS"
+KEY, OPTIONS = "MGFORMER_API_KEY", "MGFORMER_SERVE_OPTIONS"
+RUNS = "MGFORMER_SERVE_RUNS"
+"""Names and folders of the models, as JSON."""
 SIGNED = "MGFORMER_SERVE_SIGNED"
 """Names the file with the key that bundles must be signed with; empty if they need not be."""
 UNUSABLE = 2
@@ -46,7 +48,8 @@ def app(pause_seconds: float = 10.0) -> FastAPI:
     signed = os.environ.get(SIGNED)
     try:
         key = read_key(Path(signed)) if signed else None
-        service = create_app(Path(os.environ[RUN]), signature_key=key, **options)
+        folders = {name: Path(folder) for name, folder in json.loads(os.environ[RUNS]).items()}
+        service = create_app(folders, signature_key=key, **options)
     except MgformerError as error:
         # The command has checked the bundle before the first worker, so this worker replaces one
         # that has died. uvicorn starts new ones until the bundle is usable; the others keep going.
