@@ -7,7 +7,9 @@
       BundleError               a trained recommender on disk that cannot be used
       BusyError                 another process writes there
 
-A message is one line. It says what was got, what was expected, where, and what to do.
+A message is one line. It says what was got, what was expected, where, and what to do. It names an
+option as the command line does, `--set data.user=NAME`. An error that passes through the Python
+interface says the same in Python: `user="NAME"` (`python_words`).
 
 An OSError or a MemoryError means that the system failed: disk, permissions, memory. The command
 line exits with 3 (`system_failure`). Any other exception is a bug of ours (exit code 1).
@@ -15,12 +17,30 @@ line exits with 3 (`system_failure`). Any other exception is a bug of ours (exit
 
 import difflib
 import errno
+import json
 import os
-from collections.abc import Callable, Iterable, Sequence
+import re
+from ast import literal_eval
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+COLUMN_OPTIONS = ("user", "item", "time", "rating", "weight")
+"""Options of the section [data] that are keywords of their own in Python."""
+# A value ends before the punctuation of the sentence; in quotes it may have any.
+_SETTING = re.compile(r"--set (\w+)\.(\w+)(?:=('[^']*'|[^\s,;)]*[^\s,;).]))?")
+
+_NEIGHBORS = re.compile(r"(--set \S+) (?=--set )")
 
 
 class MgformerError(ValueError):
     """The user's input is wrong."""
+
+    in_python = False
+    """Whether the message names options as Python does."""
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        return in_python_words(text) if self.in_python else text
 
 
 class DataError(MgformerError):
@@ -54,6 +74,35 @@ class BundleError(MgformerError):
 
 class BusyError(MgformerError):
     """Another process writes into the same folder, or to the same file."""
+
+
+@contextmanager
+def python_words() -> Iterator[None]:
+    """Let errors that leave the block name options as Python does."""
+    try:
+        yield
+    except MgformerError as error:
+        error.in_python = True
+        raise
+
+
+def in_python_words(text: str) -> str:
+    """Return a message with keywords of Python in place of options of the command line."""
+    text = text.replace("another --out", "another folder")
+    text = _NEIGHBORS.sub(r"\1, ", text)
+    return _SETTING.sub(_as_keyword, text)
+
+
+def _as_keyword(setting: re.Match[str]) -> str:
+    section, option, text = setting.groups()
+    try:
+        value = literal_eval(text or "…")
+    except (ValueError, SyntaxError):  # not a number, list or quoted text
+        value = {"true": True, "false": False}.get(text, text or "…")
+    shown = json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
+    if section == "data" and option in COLUMN_OPTIONS:
+        return f"{option}={shown}"
+    return f'{section}={{"{option}": {shown}}}'
 
 
 REMEDIES = {

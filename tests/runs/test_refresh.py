@@ -482,11 +482,11 @@ def test_new_data_are_read_with_the_options_of_the_run(tmp_path: Path) -> None:
     after = before.refresh(new)
     kept = NEW.filter(pl.arange(NEW.height) % 2 == 1)
     assert after.bundle.train.fingerprint == before.refresh(
-        kept, {"user": "user", "item": "item", "time": "time", "min_rating": None, "rating": None}
+        kept, user="user", item="item", time="time", data={"min_rating": None, "rating": None}
     ).bundle.train.fingerprint  # fmt: skip
     assert after.bundle.name_of(1) == "First"
     with pytest.raises(ConfigError, match=r"data\.tim: unknown option; did you mean time\?"):
-        before.refresh(new, {"tim": "when"})
+        before.refresh(new, data={"tim": "when"})
 
 
 @pytest.fixture

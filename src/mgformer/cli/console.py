@@ -11,22 +11,17 @@ import json
 import logging
 import re
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any, NoReturn
+from contextlib import contextmanager
+from typing import Any, NoReturn
 
 from rich.console import Console
 
-from mgformer.progress import Advance, reporting
-
-if TYPE_CHECKING:
-    from rich.progress import Progress
+from mgformer.bars import drawn_on
+from mgformer.progress import reporting
 
 INTERRUPTED = 130
 """The exit code of an interrupted program, by the shell's convention."""
-SHORTEST_SHOWN = 2.0
-"""Seconds that a phase must take to get a line when it ends."""
 # Controls but tab and line feed, other line ends, marks that reverse text, halves of characters.
 _UNSAFE = re.compile("[\0-\b\v-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
@@ -61,10 +56,7 @@ def working(how_to_continue: Callable[[], str] | None = None) -> Iterator[None]:
     log.addHandler(handler)
     log.setLevel(logging.INFO)
     try:
-        with (
-            _bars() if err.is_terminal else nullcontext() as bars,
-            reporting(lambda name, total: _phase(bars, name, total)),
-        ):
+        with drawn_on(err) as reporter, reporting(reporter):
             yield
     except KeyboardInterrupt:
         if how_to_continue is None:
@@ -72,44 +64,6 @@ def working(how_to_continue: Callable[[], str] | None = None) -> Iterator[None]:
         fail("; ".join(filter(None, ["interrupted", how_to_continue()])), INTERRUPTED)
     finally:
         log.removeHandler(handler)
-
-
-def _bars() -> "Progress":
-    from rich import progress
-
-    class Count(progress.MofNCompleteColumn):
-        """Steps done and all steps; empty if the number of steps is not known."""
-
-        def render(self, task: progress.Task) -> Any:
-            return "" if task.total is None else super().render(task)
-
-    return progress.Progress(
-        progress.SpinnerColumn(),
-        progress.TextColumn("{task.description}", markup=False),
-        progress.BarColumn(),
-        Count(),
-        progress.TimeElapsedColumn(),
-        progress.TimeRemainingColumn(),
-        console=err,
-        transient=True,
-    )
-
-
-@contextmanager
-def _phase(bars: "Progress | None", name: str, total: float | None) -> Iterator[Advance]:
-    """Draw a bar while a phase runs, and print how long it took if that was long."""
-    start = time.perf_counter()
-    if bars is None:
-        yield lambda amount: None
-    else:
-        task = bars.add_task(name, total=total)
-        try:
-            yield lambda amount: bars.advance(task, amount)
-        finally:
-            bars.remove_task(task)
-    seconds = time.perf_counter() - start
-    if seconds >= SHORTEST_SHOWN:
-        err.print(f"{name}: {seconds:.1f} s", style="dim")
 
 
 class _LogLines(logging.Handler):

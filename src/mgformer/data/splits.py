@@ -64,7 +64,11 @@ def split_dataset(dataset: Dataset, options: SplitConfig, rng: np.random.Generat
         raise DataError(
             f"{dataset.name}: split.kind={kind} needs times, got no time column; "
             "name it with --set data.time=NAME"
-            + (", or set data.order=file if rows are in order of time" if kind == "last" else "")
+            + (
+                ", or use --set data.order=file if rows are in order of time"
+                if kind == "last"
+                else ""
+            )
         )
     builtin = {"ratio": _ratio, "last": _last, "time": _time, "users": _users}
     cut = builtin.get(kind) or partial(_outside, kind)
@@ -121,7 +125,7 @@ def _given(dataset: Dataset, options: SplitConfig, rng: np.random.Generator) -> 
     if options.valid_kind == "last" and whole.order is None:
         raise DataError(
             f"{dataset.name}: split.valid_kind=last needs times or an order, got neither; name the"
-            " times with --set data.time=NAME, or set data.order=file"
+            " times with --set data.time=NAME, or use --set data.order=file"
         )
     last = whole.order is not None and options.valid_kind != "random"
     share = options.valid

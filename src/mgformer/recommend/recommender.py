@@ -1,20 +1,33 @@
 """A trained recommender in Python: lists, similar items and users, and reasons, by your own ids."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, Literal, Unpack, cast, overload
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from mgformer.bars import showing
 from mgformer.data.dataset import open_dataset, read_dataset
 from mgformer.data.ids import ExternalId
-from mgformer.errors import ConfigError, DataError, MgformerError
+from mgformer.errors import ConfigError, DataError, MgformerError, python_words
 from mgformer.models import DEFAULT_MODEL, register
 from mgformer.ranking.scorers import cosines, vectors_of
 from mgformer.recommend import lists
 from mgformer.recommend.answer import Answer
+from mgformer.recommend.figures import Metrics, html_card, one_line
+from mgformer.recommend.frames import (
+    Column,
+    FitOptions,
+    Frame,
+    FrameKind,
+    Source,
+    as_frame,
+    data_section,
+    frame_kind,
+)
 from mgformer.recommend.query import ListOptions, Query, SomeIds, by_time
 from mgformer.runs.bundle import Bundle
 from mgformer.runs.bundle_files import load_bundle, save_bundle
@@ -29,94 +42,204 @@ if TYPE_CHECKING:
     from mgformer.models.base import Model
 
 
-class Recommender:
+class Recommender(Generic[Frame]):
     """A trained model with its data: recommends items, finds similar ones, gives reasons.
 
     Create one with `fit` or `load`. Methods that recommend take the options of `ListOptions` as
-    keywords: `candidates`, `exclude` and `exclude_seen`.
+    keywords: `candidates`, `exclude` and `exclude_seen`. Where a method takes ids, it takes a
+    single one too. Tables are polars frames, or pandas frames if `frame` is "pandas".
     """
 
-    def __init__(self, bundle: Bundle) -> None:
+    def __init__(self, bundle: Bundle, frame: FrameKind = "polars") -> None:
         self.bundle = bundle
+        self.frame = frame
 
     def __repr__(self) -> str:
-        bundle = self.bundle
-        sizes = f"{len(bundle.users):,} users, {len(bundle.items):,} items"
-        return f"Recommender({bundle.record.model} on {bundle.record.dataset}: {sizes})"
+        return one_line(self.bundle)
+
+    def _repr_html_(self) -> str:
+        return html_card(self.bundle)
+
+    @property
+    def model(self) -> str:
+        """Name of the model."""
+        return self.bundle.record.model
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """All options of the run, in sections."""
+        return deepcopy(self.bundle.record.config)
+
+    @property
+    def metrics(self) -> Metrics:
+        """What was measured: on test, for the most popular items there, and on validation."""
+        return Metrics(self.bundle.record)
+
+    @overload
+    @classmethod
+    def fit(
+        cls,
+        interactions: "pd.DataFrame",
+        /,
+        model: "str | type[Model]" = ...,
+        *,
+        frame: None = None,
+        **options: Unpack[FitOptions],
+    ) -> "Recommender[pd.DataFrame]": ...
+    @overload
+    @classmethod
+    def fit(
+        cls,
+        interactions: Source,
+        /,
+        model: "str | type[Model]" = ...,
+        *,
+        frame: Literal["pandas"],
+        **options: Unpack[FitOptions],
+    ) -> "Recommender[pd.DataFrame]": ...
+    @overload
+    @classmethod
+    def fit(
+        cls,
+        interactions: Source,
+        /,
+        model: "str | type[Model]" = ...,
+        *,
+        frame: Literal["polars"] | None = None,
+        **options: Unpack[FitOptions],
+    ) -> "Recommender[pl.DataFrame]": ...
 
     @classmethod
     def fit(
         cls,
-        data: "str | Path | pl.DataFrame | pd.DataFrame | tuple[Any, ...]",
+        interactions: Source,
+        /,
         model: "str | type[Model]" = DEFAULT_MODEL,
         *,
         seed: int = 0,
         options: Mapping[str, Any] | None = None,
-        **sections: Mapping[str, Any],
-    ) -> "Recommender":
+        user: Column = None,
+        item: Column = None,
+        time: Column = None,
+        rating: Column = None,
+        weight: Column = None,
+        data: Mapping[str, Any] | None = None,
+        frame: FrameKind | None = None,
+        progress: bool | None = None,
+        **sections: Any,
+    ) -> "Recommender[Any]":
         """Train a model on interactions.
 
         Args:
-            data: A file, a folder, a catalog name, a data frame, or arrays (users, items, …).
+            interactions: A file, a folder, a catalog name, a data frame, or arrays (users, items,
+                times, weights).
             model: The name of a model, or a subclass of `mgformer.models.base.Model`.
             seed: Seed of the split and of the model.
             options: Options of the model, such as {"dim": 64}.
+            user: Column of user ids, by name or position. By default, columns are known by their
+                usual names, such as user_id.
+            item: Column of item ids.
+            time: Column of times; False ignores times.
+            rating: Column of ratings, for data={"min_rating": 4}.
+            weight: Column of weights; False ignores weights.
+            data: More options of reading, such as {"min_rating": 4, "item_names": "items.csv"}.
+            frame: "polars" or "pandas": what tables are. By default pandas if `interactions` is a
+                pandas frame, else polars.
+            progress: Whether progress is shown. By default in a notebook only.
             sections: Options of the other parts, such as split={"kind": "time"} and
                 train={"epochs": 20}.
         """
-        name = model if isinstance(model, str) else register(model)
-        described = {"model": {"name": name, **(options or {})}, "seed": seed, **sections}
-        if isinstance(data, str | Path):
-            config = build_config({**described, "dataset": str(data)})
-            return cls(train(config, open_dataset(data, config.data)))
-        config = build_config({**described, "dataset": "data"})
-        return cls(train(config, read_dataset(data, config.data)))
+        columns = {"user": user, "item": item, "time": time, "rating": rating, "weight": weight}
+        kind = frame_kind(frame, interactions)
+        with python_words(), showing(progress):
+            name = model if isinstance(model, str) else register(model)
+            described = {
+                **sections,
+                "dataset": str(interactions) if isinstance(interactions, str | Path) else "data",
+                "model": {"name": name, **(options or {})},
+                "seed": seed,
+                "data": data_section(data, columns, interactions),
+            }
+            config = build_config(described, "fit")
+            if isinstance(interactions, str | Path):
+                dataset = open_dataset(interactions, config.data)
+            else:
+                dataset = read_dataset(interactions, config.data)
+            return cls(train(config, dataset), kind)
+
+    @overload
+    @classmethod
+    def load(
+        cls, folder: str | Path, key: bytes | None = None, *, frame: Literal["pandas"]
+    ) -> "Recommender[pd.DataFrame]": ...
+    @overload
+    @classmethod
+    def load(
+        cls, folder: str | Path, key: bytes | None = None, *, frame: Literal["polars"] = ...
+    ) -> "Recommender[pl.DataFrame]": ...
 
     @classmethod
-    def load(cls, folder: str | Path, key: bytes | None = None) -> "Recommender":
+    def load(
+        cls, folder: str | Path, key: bytes | None = None, *, frame: FrameKind = "polars"
+    ) -> "Recommender[Any]":
         """Load a recommender that `mgformer train` or `save` has written.
 
-        If a key is given, a recommender that is not signed with it is refused.
+        Args:
+            folder: Where it is.
+            key: If given, a recommender that is not signed with this key is refused.
+            frame: "polars" or "pandas": what tables are.
         """
-        return cls(load_bundle(Path(folder), key))
+        kind = frame_kind(frame)
+        with python_words():
+            return cls(load_bundle(Path(folder), key), kind)
 
-    def refit(self) -> "Recommender":
+    def refit(self, *, progress: bool | None = None) -> "Recommender[Frame]":
         """Return the model trained on all pairs, held-out pairs too: for use, not for tests."""
-        return Recommender(refit(self.bundle))
+        with python_words(), showing(progress):
+            return Recommender(refit(self.bundle), self.frame)
 
     def refresh(
         self,
-        data: "str | Path | pl.DataFrame | pd.DataFrame | tuple[Any, ...]",
-        options: Mapping[str, Any] | None = None,
-    ) -> "Recommender":
+        interactions: Source,
+        /,
+        *,
+        user: Column = None,
+        item: Column = None,
+        time: Column = None,
+        rating: Column = None,
+        weight: Column = None,
+        data: Mapping[str, Any] | None = None,
+        progress: bool | None = None,
+    ) -> "Recommender[Frame]":
         """Return the recommender with new interactions; nothing is trained.
 
         Popularity, trend and histories follow the new interactions. New users get lists by their
         items. Interactions with items that the model has not learned are left out, with a warning;
-        `bundle.record.refreshed` counts them.
-
-        Args:
-            data: A file, a folder, a catalog name, a data frame, or arrays (users, items, …).
-            options: Options of `data` that differ from those of the training, such as
-                {"time": "when"}.
+        `bundle.record.refreshed` counts them. Columns and options are those of `fit`; where none
+        are given, they are those of the training.
         """
-        return Recommender(refresh(self.bundle, read_new(self.bundle, data, options)))
+        columns = {"user": user, "item": item, "time": time, "rating": rating, "weight": weight}
+        with python_words(), showing(progress):
+            changed = data_section(data, columns, interactions)
+            new = read_new(self.bundle, interactions, changed)
+            return Recommender(refresh(self.bundle, new), self.frame)
 
     def save(self, folder: str | Path, key: bytes | None = None) -> None:
         """Write the recommender to a folder. An older one in the folder is replaced in one step.
 
         If a key is given, at least 32 bytes, the recommender is signed with it.
         """
-        save_bundle(self.bundle, Path(folder), key)
+        with python_words():
+            save_bundle(self.bundle, Path(folder), key)
 
-    def recommend(self, users: SomeIds, k: int = 20, **options: Any) -> pl.DataFrame:
+    def recommend(self, users: SomeIds, k: int = 20, **options: Any) -> Frame:
         """Return the best items of one user or several users of the training data.
 
         The columns are user, rank, item, name (if items have names) and score.
         """
         numbers = lists.numbers_of("user", self.bundle.users, users)
         found, _ = lists.rank_users(self.bundle, numbers, ListOptions(k=k, **options))
-        return lists.to_frame(self.bundle, self.bundle.users.decode(numbers), found)
+        return self._shown(lists.to_frame(self.bundle, self.bundle.users.decode(numbers), found))
 
     def recommend_for(
         self,
@@ -126,7 +249,7 @@ class Recommender:
         user: ExternalId | None = None,
         times: Sequence[float] | None = None,
         **options: Any,
-    ) -> pl.DataFrame:
+    ) -> Frame:
         """Return the best items for a new user, who is known by the items of `history`.
 
         The latest item comes last, unless `times` has a number for each item. If the model was
@@ -139,7 +262,7 @@ class Recommender:
         own = lists.read_history(self.bundle, ordered, user)
         found, _ = lists.rank_histories(self.bundle, [own], ListOptions(k=k, **options))
         users = pl.Series([own.user], dtype=self.bundle.users.values.dtype)
-        return lists.to_frame(self.bundle, users, found)
+        return self._shown(lists.to_frame(self.bundle, users, found))
 
     def answer(self, query: Query) -> Answer:
         """Answer one query. An answer also tells its source, ignored items and reasons."""
@@ -161,7 +284,7 @@ class Recommender:
         for start in range(0, len(numbers), block_users):
             yield from lists.answer_users(self.bundle, numbers[start : start + block_users], wanted)
 
-    def similar_items(self, item: ExternalId, k: int = 20) -> pl.DataFrame:
+    def similar_items(self, item: ExternalId, k: int = 20) -> Frame:
         """Return the items most similar to an item: item, name (if items have names), score.
 
         Only items with a score above zero are returned, which may be fewer than k. Items that are
@@ -172,9 +295,10 @@ class Recommender:
         scores = self.bundle.scorer.similarities(int(number)).numpy()
         scores = np.where(is_trained & is_trained[number], scores, np.float32(0))
         items, scores = self._highest("items", scores, number, k)
-        return lists.with_names(self.bundle, items).with_columns(score=pl.Series(scores))
+        table = lists.with_names(self.bundle, items)
+        return self._shown(table.with_columns(score=pl.Series(scores)))
 
-    def similar_users(self, user: ExternalId, k: int = 20) -> pl.DataFrame:
+    def similar_users(self, user: ExternalId, k: int = 20) -> Frame:
         """Return the users most similar to a user: user, score (a cosine above zero)."""
         (number,) = lists.numbers_of("user", self.bundle.users, user)
         scorer = vectors_of(self.bundle.complete_scorer)
@@ -186,7 +310,8 @@ class Recommender:
             lengths = np.sqrt(np.diff(matrix.indptr))
             scores = common / np.maximum(lengths * lengths[number], 1e-12)
         users, values = self._highest("users", scores.astype(np.float32), number, k)
-        return pl.DataFrame({"user": self.bundle.users.decode(users), "score": values})
+        decoded = self.bundle.users.decode(users)
+        return self._shown(pl.DataFrame({"user": decoded, "score": values}))
 
     def embed_user(self, history: SomeIds) -> NDArray[np.float32]:
         """Return the vector of a new user; its products with the item vectors are the scores.
@@ -206,16 +331,19 @@ class Recommender:
         rows = lists.as_rows(self.bundle, [own.trained], self.bundle.record.kappa)
         return scorer.fold_in(rows).users[0].numpy()
 
-    def explain(self, user: ExternalId, item: ExternalId) -> pl.DataFrame:
+    def explain(self, user: ExternalId, item: ExternalId) -> Frame:
         """Return how much each item of a user adds to the score of an item, largest first.
 
         The columns are item, name (if items have names) and weight. The weights add up to the score
         that the user gets by these items. For a trained user, this is close to the score of the
         model, not equal to it.
         """
-        return self.explain_history(self.items_of(user)["item"], item)
+        (number,) = lists.numbers_of("user", self.bundle.users, user)
+        return self.explain_history(
+            self.bundle.items.decode(lists.items_of(self.bundle, number)), item
+        )
 
-    def explain_history(self, history: SomeIds, item: ExternalId) -> pl.DataFrame:
+    def explain_history(self, history: SomeIds, item: ExternalId) -> Frame:
         """Return what `explain` returns, for a new user with the items of `history`."""
         own = lists.read_history(self.bundle, history).trained
         number = lists.numbers_of("item", self.bundle.items, item)
@@ -223,15 +351,19 @@ class Recommender:
         weights = self.bundle.scorer.contributions(own, number, counts)[:, 0]
         order = np.argsort(-weights, kind="stable")
         table = lists.with_names(self.bundle, own[order])
-        return table.with_columns(weight=pl.Series(weights[order]))
+        return self._shown(table.with_columns(weight=pl.Series(weights[order])))
 
-    def items_of(self, user: ExternalId) -> pl.DataFrame:
+    def items_of(self, user: ExternalId) -> Frame:
         """Return the items that a user has: item and, if items have names, name.
 
         The latest item comes last, if the order is known.
         """
         (number,) = lists.numbers_of("user", self.bundle.users, user)
-        return lists.with_names(self.bundle, lists.items_of(self.bundle, number))
+        return self._shown(lists.with_names(self.bundle, lists.items_of(self.bundle, number)))
+
+    def _shown(self, table: pl.DataFrame) -> Frame:
+        """Return a table as the kind of frame that the user works with."""
+        return cast("Frame", as_frame(table, self.frame))
 
     def _highest(
         self, what: str, scores: NDArray[np.float32], number: int, k: int

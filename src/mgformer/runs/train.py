@@ -238,7 +238,7 @@ def validator_of(config: RunConfig, split: Split) -> Validator | None:
     if not ((np.diff(split.valid.indptr) > 0) & (np.diff(known.indptr) > 0)).any():
         raise DataError(
             "no user with validation pairs has training pairs: nothing can be chosen on validation;"
-            " set split.kind=ratio, or another split.valid"
+            " use --set split.kind=ratio, or another split.valid"
         )
     validator = Validator(
         split,
