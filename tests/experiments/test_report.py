@@ -20,6 +20,7 @@ from scipy import stats
 from torch import Tensor
 
 from mgformer.experiments.report import write_report
+from mgformer.experiments.report.charts import axis_of
 from mgformer.graph.bipartite import Graph
 from mgformer.models import register
 from mgformer.models.bprmf import BPRMF
@@ -130,9 +131,11 @@ def test_a_report_shows_what_the_run_recorded(run: Path, report: Path) -> None:
     for fact in (record.fingerprint, record.protocol, "3 trained"):
         assert fact in page.text
     log = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
-    loss, validation = page.figures[:2]
-    assert loss["data"][0]["y"] == pytest.approx([entry["loss"] for entry in log], rel=1e-4)
-    assert [trace["name"] for trace in validation["data"]] == ["NDCG@20", "Recall@20"]
+    ndcg, recall, loss = page.figures[:3]
+    for chart, name in ((ndcg, "ndcg@20"), (recall, "recall@20"), (loss, "loss")):
+        (trace,) = chart["data"]
+        assert trace["y"] == pytest.approx([entry[name] for entry in log], rel=1e-4)
+        assert "rangemode" not in chart["layout"]["yaxis"]  # the axis shows the curve, not zero
     best = max(log, key=lambda entry: entry["ndcg@20"])["epoch"]
     assert [note["text"] for note in loss["layout"]["annotations"]] == [f"epoch {best} kept"]
     assert [shape["x0"] for shape in loss["layout"]["shapes"]] == [best]
@@ -266,10 +269,14 @@ def test_a_folder_of_runs_is_compared_by_means_over_seeds(run: Path, tmp_path: P
     assert "bold" in page.text
     assert f"{base + 0.015:.4f}" in page.text
     assert f"± {0.03 / np.sqrt(2):.4f}" in page.text
-    marks = page.figures[0]
+    recalls, ndcgs, _, by_time = page.figures[:4]
     # The run in c repeats seed 0, which would count twice in a mean.
-    assert marks["layout"]["yaxis"]["ticktext"] == ["a/mgformer", "c", "b&lt;b&gt;"]
-    assert sorted(marks["data"][0]["y"]) == [0, 0, 1, 2]
+    for marks in (recalls, ndcgs):
+        assert marks["layout"]["yaxis"]["ticktext"] == ["a/mgformer", "c", "b&lt;b&gt;"]
+        assert sorted(marks["data"][0]["y"]) == [0, 0, 1, 2]
+    seconds = record.seconds["train"]
+    assert by_time["data"][1]["x"] == pytest.approx([seconds] * 3, rel=1e-4)
+    assert by_time["data"][1]["y"] == pytest.approx([record.test["ndcg@20"]] * 3, rel=1e-4)
     assert "paired t-test of test NDCG@20" in page.text
     assert "Runs in" not in page.text
     recall = next(f for f in page.figures if f["data"][0].get("orientation") == "h")
@@ -289,12 +296,21 @@ def test_runs_are_tested_against_the_best_on_validation(run: Path, tmp_path: Pat
     noise = pl.Series(rng.normal(-0.02, 0.1, len(per_user)))
     changed = per_user.with_columns(pl.col("ndcg@20") + noise)
     changed.write_parquet(tmp_path / "worse" / PER_USER)
+    page = seen(write_report(tmp_path).path)
     rows = {
-        row[0]: row for row in table_rows(write_report(tmp_path).path.read_text()) if len(row) == 8
+        row[0]: row for row in table_rows((tmp_path / "report.html").read_text()) if len(row) == 10
     }
-    p_value = stats.ttest_rel(changed["ndcg@20"], per_user["ndcg@20"]).pvalue
-    assert rows["best mgformer"][4] == "–"
-    assert rows["another-seed mgformer"][4] == f"{p_value:.2g}"
+    found = stats.ttest_rel(changed["ndcg@20"], per_user["ndcg@20"])
+    assert rows["best mgformer"][6] == "–"
+    star = "*" if found.pvalue < 0.05 else ""
+    assert rows["another-seed mgformer"][6] == f"{found.pvalue:.2g}{star}"
+    floor = [f"{record.popularity[name]:.4f}" for name in ("recall@20", "ndcg@20")]
+    assert [rows["best mgformer"][column] for column in (3, 5)] == floor
+    differences = next(f for f in page.figures if "error_x" in f["data"][0])["data"][0]
+    gap = (changed["ndcg@20"] - per_user["ndcg@20"]).to_numpy()
+    assert differences["x"] == pytest.approx([gap.mean()], rel=1e-4)
+    margin = stats.t.ppf(0.975, len(gap) - 1) * gap.std(ddof=1) / np.sqrt(len(gap))
+    assert differences["error_x"]["array"] == pytest.approx([margin], rel=1e-4)
 
 
 def table_rows(page: str) -> list[list[str]]:
@@ -414,3 +430,14 @@ def test_a_model_from_outside_shows_its_own_insides(
     page = seen(write_report(tmp_path).path)
     assert "Inside the model" not in page.headings
     assert {"Metrics", "Examples", "Config"} <= set(page.headings)
+
+
+def test_axes_show_differences_and_name_what_they_leave_out() -> None:
+    (low, high), outside = axis_of([0.30, 0.31, 0.33, 0.1])
+    assert 0.29 < low < 0.30
+    assert 0.33 < high < 0.34
+    assert outside == {0.1}
+    for values in ([0.2, 0.2], [0.0]):
+        (low, high), outside = axis_of(values)
+        assert low < values[0] < high
+        assert not outside

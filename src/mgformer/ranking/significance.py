@@ -14,6 +14,8 @@ class PairedTest(NamedTuple):
     difference: float
     p_value: float
     num_users: int
+    margin: float = 0.0
+    """The 95% confidence interval of the difference reaches this far to either side."""
 
 
 def paired_test(ours: NDArray[np.float64], theirs: NDArray[np.float64]) -> PairedTest:
@@ -26,4 +28,6 @@ def paired_test(ours: NDArray[np.float64], theirs: NDArray[np.float64]) -> Paire
     if len(gap) < 2 or np.ptp(gap) == 0:
         # With one user, or the same difference for all users, there is no variance to test with.
         return PairedTest(float(gap.mean()), 1.0, len(gap))
-    return PairedTest(float(gap.mean()), float(stats.ttest_rel(ours, theirs).pvalue), len(gap))
+    found = stats.ttest_rel(ours, theirs)
+    margin = float(found.confidence_interval(0.95).high) - gap.mean()
+    return PairedTest(float(gap.mean()), float(found.pvalue), len(gap), float(margin))

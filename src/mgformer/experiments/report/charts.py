@@ -89,7 +89,8 @@ def draw_columns(trace: type, x_title: str, x: Any, columns: Mapping[str, Any]) 
 
 def draw_rows(traces: Sequence[Any], names: Sequence[str], **layout: Any) -> go.Figure:
     """Return a figure with one horizontal row per name; the `y` of the traces is the row."""
-    figure = draw(traces, height=AROUND_ROWS + ROW_HEIGHT * len(names), **layout)
+    around = AROUND_ROWS if len(traces) > 1 else AROUND_ROWS // 2
+    figure = draw(traces, height=around + ROW_HEIGHT * len(names), **layout)
     texts = [plain(ending(name)) for name in names]
     rows = {"tickvals": list(range(len(names))), "ticktext": texts, "showgrid": False}
     figure.update_yaxes(range=[len(names) - 0.4, -0.6], **rows)
@@ -106,13 +107,28 @@ def log_axis(values: NDArray[Any]) -> dict[str, Any]:
     return {"type": "log", "tickvals": ticks, "tickformat": ",~g"}
 
 
-def mark_epoch(figure: go.Figure, epoch: int, last: int, free: str) -> go.Figure:
-    """Mark the epoch that was kept; `free` is "top" or "bottom", where there is room for text."""
+def axis_of(values: Sequence[float]) -> tuple[list[float], set[float]]:
+    """Return an axis that shows differences, and the values that it leaves out as too low.
+
+    The axis does not begin at zero. A value below half of the largest would squeeze all others.
+    """
+    high = max(values)
+    shown = [value for value in values if 2 * value >= high]
+    room = 0.08 * (high - min(shown)) or 0.05 * high or 1.0
+    return [min(shown) - room, high + room], {*values} - {*shown}
+
+
+def mark_epoch(figure: go.Figure, epoch: int, last: int, *, above: bool) -> go.Figure:
+    """Mark the epoch that was kept, with its text `above` the plot or at the top of it."""
     return figure.add_vline(
         x=epoch,
         line={"dash": "dot", "width": 1.5, "color": GREY},
-        annotation={"text": f"epoch {epoch} kept", "showarrow": False},
-        annotation_position=f"{free} {'right' if 2 * epoch <= last else 'left'}",
+        annotation={
+            "text": f"epoch {epoch} kept",
+            "showarrow": False,
+            "yshift": 20 if above else 0,
+        },
+        annotation_position=f"top {'right' if 2 * epoch <= last else 'left'}",
     )
 
 

@@ -59,22 +59,33 @@ def about(run: Run, bundle: Bundle | None) -> dict[str, str]:
     }
 
 
+def lead(record: Record) -> str:
+    """Return the result in a sentence."""
+    name = headline_metrics(record)[1]
+    figure, floor = record.test.get(name), record.popularity.get(name)
+    if figure is None:
+        return f"Nothing is held out; seed {record.seed}."
+    times = f", {figure / floor:.1f} times popularity" if floor else ""
+    return f"Test {metric_title(name)} {figure:.4f}{times}; seed {record.seed}."
+
+
 def learning_charts(run: Run) -> list[Chart]:
-    """Return loss and validation metrics by epoch."""
+    """Return loss and validation metrics by epoch, each on an axis of its own."""
     log, kept = run.log, run.record.epochs
     loss = [log_line(log, "loss", "loss")]
     if any(epoch["stage"] == "refit" for epoch in log):
         loss.append(log_line(log, "loss", "refit on train and validation", "refit"))
-    validation = [log_line(log, name, metric_title(name)) for name in reversed(SELECTION_METRICS)]
+    titled = {
+        f"Validation {metric_title(name)}": [log_line(log, name, metric_title(name))]
+        for name in reversed(SELECTION_METRICS)
+    }
     found = []
-    for title, lines, free in (
-        ("Training loss", loss, "top"),
-        ("Validation", validation, "bottom"),
-    ):
+    for title, lines in {**titled, "Training loss": loss}.items():
         if lines[0].x:
             last = max(epoch["epoch"] for epoch in log)
-            chart = charts.mark_epoch(charts.draw(lines, "epoch"), kept, last, free)
-            found.append(Chart(title, chart))
+            free = len(lines) == 1  # of a legend
+            chart = charts.mark_epoch(charts.draw(lines, "epoch"), kept, last, above=free)
+            found.append(Chart(title, chart, wide=lines is loss))
     return found
 
 
@@ -95,7 +106,7 @@ def metric_charts(record: Record) -> list[Chart]:
             name: [part.get(f"{metric}@{k}") for k in ks] for name, part in parts.items() if part
         }
         chart = charts.draw_columns(go.Scatter, "k, length of the list", ks, values)
-        chart.update_xaxes(tickvals=ks).update_yaxes(rangemode="tozero")
+        chart.update_xaxes(tickvals=ks)
         found.append(Chart(f"{USER_METRICS[metric]}@k", chart))
     return found
 

@@ -51,7 +51,7 @@ def run_page(run: Run) -> str:
     return render(
         "one_run.html.j2",
         title=f"{record.model} on {record.dataset}",
-        lead=f"seed {record.seed}, {record.fingerprint}",
+        lead=measured.lead(record),
         about=measured.about(run, bundle),
         record=record,
         bundle=bundle,
@@ -59,7 +59,7 @@ def run_page(run: Run) -> str:
         headline=measured.headline_metrics(record),
         selection=metric_title(SELECTION_METRIC),
         ks=measured.measured_ks(record),
-        k_titles=[f"@{k}" for k in measured.measured_ks(record)],
+        k_groups=lambda span: [(f"@{k}", span) for k in measured.measured_ks(record)],
         user_metrics=USER_METRICS,
         list_metrics=LIST_METRICS,
         learning_charts=measured.learning_charts(run),
