@@ -89,7 +89,7 @@ def test_times_over_http(client: TestClient):
     history = ["jazz-03", "sailing-02", "jazz-04"]
     dated = [{"item": item, "time": time} for time, item in enumerate(history)]
     body = request_bodies(Limits(), "a", "b").recommend(history=dated[::-1], k=5)
-    assert body.query() == Query(history=history, k=5)
+    assert body.query() == Query(history=history, k=5, fallback=True)
     answers = [
         client.post("/recommend", json={"history": one, "k": 5}).json()
         for one in (dated[::-1], history)
@@ -109,6 +109,36 @@ def test_excluded_items_are_left_out_over_http(recommender: Recommender, client:
     together = client.post("/recommend/batch", json={"users": users, **body}).json()
     assert [listed(answer) for answer in together] == expected
     assert client.post("/recommend", json={"user": users[0], "exclude": "x"}).status_code == 422
+
+
+def test_unknown_users_fall_back_unless_strict(recommender: Recommender, client: TestClient):
+    known, history = recommender.bundle.users.values[3], ["jazz-03", "jazz-04"]
+    popular, by_history = (
+        client.post("/recommend", json={"history": own, "k": 5}).json() for own in ([], history)
+    )
+    for body, source, like in (
+        ({"user": "nobody"}, "popularity", popular),
+        ({"user": "nobody", "history": history}, "history", by_history),
+        ({"user": "nobody", "history": history, "explain": True}, "history", by_history),
+    ):
+        answer = client.post("/recommend", json={**body, "k": 5}).json()
+        assert (answer["user"], answer["source"], answer["unknown_user"]) == (
+            "nobody",
+            source,
+            True,
+        )
+        assert listed(answer) == listed(like)
+        refused = client.post("/recommend", json={**body, "strict": True})
+        assert refused.status_code == 404
+        assert "unknown user 'nobody'" in refused.json()["error"]
+    users = ["nobody", known, "no one"]
+    answers = client.post("/recommend/batch", json={"users": users, "k": 5}).json()
+    assert [answer["user"] for answer in answers] == users
+    assert [answer["unknown_user"] for answer in answers] == [True, False, True]
+    own = client.post("/recommend", json={"user": known, "k": 5, "strict": True}).json()
+    assert [listed(answer) for answer in answers] == [listed(popular), listed(own), listed(popular)]
+    refused = client.post("/recommend/batch", json={"users": users, "strict": True})
+    assert refused.status_code == 404
 
 
 def test_reasons_are_items_of_the_history(client: TestClient):

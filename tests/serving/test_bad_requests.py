@@ -79,7 +79,7 @@ def keeps_running(port: int, caplog: pytest.LogCaptureFixture) -> Iterator[None]
         (b'{"user": "amir-186", "k": null}', 422, "k: Input should be a valid integer"),
         (b'{"user": "amir-186", "k": 1e300}', 422, "k: Input should be less"),
         (b'{"user": "amir-186", "exclude_seen": "yes"}', 422, "exclude_seen"),
-        (b'{"user": ' + b"9" * 4_000 + b"}", 404, "unknown user '999"),
+        (b'{"strict": true, "user": ' + b"9" * 4_000 + b"}", 404, "unknown user '999"),
         (b'{"user": ' + b"9" * 5_000 + b"}", 400, "not valid JSON"),
         (b'{"user": "amir-186", "candidates": []}', 422, "candidates"),
         (b'{"user": "amir-186", "candidates": "jazz-03"}', 422, "candidates"),

@@ -47,7 +47,7 @@ def test_health_metrics_and_request_ids(client: TestClient):
         (b'{"user": "x", "k": "many"}', 422, "k: Input should be a valid integer"),
         (b'{"user": {"id": 1}}', 422, "user"),
         (b'{"user": "x", "limit": 3}', 422, "limit: Extra inputs are not permitted"),
-        (b'{"user": "amir-18"}', 404, "unknown user 'amir-18'"),
+        (b'{"user": "amir-18", "strict": true}', 404, "unknown user 'amir-18'"),
         (b'{"history": ["jazz-03"], "candidates": ["nope"]}', 404, "unknown item 'nope'"),
         (b'{"history": [' + b'"x",' * 1000 + b'"x"]}', 422, "history"),
         (b'{"user": "' + b"x" * 600 + b'"}', 422, "user"),
@@ -74,7 +74,8 @@ def test_similar_ids_are_searched_once_and_off_the_event_loop(client: TestClient
         return ["somebody"]
 
     monkeypatch.setattr(Ids, "closest", closest)
-    answered = client.post("/recommend/batch", json={"users": [f"nobody-{n}" for n in range(64)]})
+    users = [f"nobody-{n}" for n in range(64)]
+    answered = client.post("/recommend/batch", json={"users": users, "strict": True})
     assert answered.status_code == 404
     assert answered.json()["error"].endswith("training data; did you mean somebody?")
     assert looked_for == ["nobody-0"]

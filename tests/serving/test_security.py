@@ -190,7 +190,7 @@ def test_without_users_nothing_lists_or_searches_them(folder: Path):
             assert answered.json() == {"error": "this service does not list users"}
         assert client.get("/model").json()["lists_users"] is False
         # Neither a suggestion nor an example names a user.
-        unknown = client.post("/recommend", json={"user": "bella-78"})
+        unknown = client.post("/recommend", json={"user": "bella-78", "strict": True})
         assert unknown.status_code == 404
         assert "did you mean" not in unknown.json()["error"]
         schema = client.get("/openapi.json").text

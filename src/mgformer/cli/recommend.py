@@ -25,6 +25,7 @@ MOST_OWNED = 12
 HISTORY = """\
 Items of a new user, separated by commas. With one --user: items that this user got after the
 training."""
+FALLBACK = "Recommend popular items, or those of --history, to unknown users."
 OUT = "Write user, rank, item, score to a .parquet, .csv or .jsonl file."
 
 
@@ -38,6 +39,7 @@ def command(
     candidates: Path | None = Option(None, help="File of items to choose from, one id per line."),
     exclude: Path | None = Option(None, help="File of items to leave out, one id per line."),
     with_seen: bool = Option(False, help="Include items that the user already has."),
+    fallback: bool = Option(False, "--fallback", help=FALLBACK),
     target: Path | None = Option(None, "--out", help=OUT),
     key: IdKey = None,
     signed: Signed = None,
@@ -71,7 +73,7 @@ def command(
                 "warning: this recommender was saved without histories: lists may contain items"
                 " that the user already has"
             )
-        narrowed: dict[str, Any] = {"k": k, "exclude_seen": not with_seen}
+        narrowed: dict[str, Any] = {"k": k, "exclude_seen": not with_seen, "fallback": fallback}
         if candidates is not None:
             narrowed["candidates"] = _known_ids(candidates, "item", items)
         if exclude is not None:
@@ -90,7 +92,7 @@ def command(
                 lists = recommender.recommend_for(own, user=named, **narrowed)
                 write_target(lists.select(COLUMNS).lazy(), target)
         else:
-            asked = _asked_users(recommender, user, users, everyone, key)
+            asked = _asked_users(recommender, user, users, everyone, key, fallback=fallback)
             total = len(asked)
             # A generator: no list is made before it is printed.
             answers = recommender.answers(asked if as_json else asked[:MOST_SHOWN], **narrowed)
@@ -131,6 +133,8 @@ def _asked_users(
     file: Path | None,
     everyone: bool,
     key: Path | None,
+    *,
+    fallback: bool,
 ) -> "list[str] | pl.Series":
     from mgformer.recommend.lists import numbers_of
 
@@ -138,18 +142,24 @@ def _asked_users(
     if everyone:
         return known.values
     if file is not None:
-        return _known_ids(file, "user", known, key=key)
+        return (
+            hashed(_listed(file, "user"), key)
+            if fallback
+            else _known_ids(file, "user", known, key=key)
+        )
+    if fallback:
+        return named
     try:
         numbers_of("user", known, named)
     except UnknownIdError as error:
-        raise DataError(f"{error}; for a new user, give --history item1,item2,…") from None
+        raise DataError(
+            f"{error}; for a new user, give --history item1,item2,… or --fallback"
+        ) from None
     return named
 
 
-def _known_ids(
-    file: Path, kind: str, known: "Ids", *, required: bool = True, key: Path | None = None
-) -> list[str]:
-    """Return the ids of a file that are in the training data; the others are ignored."""
+def _listed(file: Path, kind: str) -> list[str]:
+    """Return the ids of a file."""
     expected = f"expected one {kind} id per line"
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
@@ -158,7 +168,14 @@ def _known_ids(
     listed = [line.strip() for line in lines if line.strip()]
     if not listed:
         raise DataError(f"{file}: empty, {expected}")
-    listed = hashed(listed, key)
+    return listed
+
+
+def _known_ids(
+    file: Path, kind: str, known: "Ids", *, required: bool = True, key: Path | None = None
+) -> list[str]:
+    """Return the ids of a file that are in the training data; the others are ignored."""
+    listed = hashed(_listed(file, kind), key)
     are_known = known.encode(listed) >= 0
     if are_known.all():
         return listed
@@ -177,8 +194,11 @@ def _known_ids(
 def _show(recommender: "Recommender", answer: "Answer") -> None:
     title = "for this history" if answer.user is None else f"for {answer.user}"
     if answer.source == "popularity":
-        title += " (no known items, so these are the most popular)"
-    if answer.user is not None:
+        what = "unknown user" if answer.unknown_user else "no known items"
+        title += f" ({what}, so these are the most popular)"
+    elif answer.unknown_user:
+        title += " (unknown user, so these follow the history)"
+    if answer.user is not None and not answer.unknown_user:
         own = recommender.items_of(answer.user)
         names = [row.get("name") or str(row["item"]) for row in own.head(MOST_OWNED).to_dicts()]
         more = f", … ({own.height} in all)" if own.height > MOST_OWNED else ""
@@ -203,4 +223,5 @@ def _as_mapping(answer: "Answer") -> dict[str, Any]:
         for i in answer.items
     ]
     unknown = list(answer.unknown)
-    return {"user": answer.user, "items": items, "source": answer.source, "unknown": unknown}
+    known = {"unknown": unknown, "unknown_user": answer.unknown_user}
+    return {"user": answer.user, "items": items, "source": answer.source, **known}

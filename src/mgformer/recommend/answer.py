@@ -42,7 +42,10 @@ class Answer:
     """The number of items asked for."""
     source: Source
     """Where the scores come from: `model` for trained users, `history` for users scored by their
-    items, `popularity` if the model knows none of the items."""
+    items, `popularity` if the model knows none of the items. Popularity follows the trend of items
+    if the score does."""
     items: list[Recommendation]
     unknown: tuple[TextId, ...] = ()
     """Items of the given history that are not in the training set. They were ignored."""
+    unknown_user: bool = False
+    """Whether the user is not in the training data. The list is a fallback."""

@@ -21,7 +21,7 @@ from mgformer.errors import ConfigError
 from mgformer.files import SHOWN, make_folder, replacing, write_by_checksum
 from mgformer.locks import locked_file
 from mgformer.progress import phase, quietly
-from mgformer.recommend.lists import numbers_of, rank_users, to_frame
+from mgformer.recommend.lists import rank_users, to_frame, user_column, user_numbers
 from mgformer.recommend.query import ListOptions, SomeIds
 from mgformer.runs.bundle import Bundle
 
@@ -59,9 +59,13 @@ def write_lists(
     to write it gets a BusyError.
     """
     check_target(target)
-    numbers = numbers_of("user", bundle.users, users)
+    numbers = user_numbers(bundle, users, options)
+    # With unknown users, ids come from the call, and all blocks need the same type.
+    column = user_column(bundle, numbers, users) if (numbers < 0).any() else None
     digest = hashlib.sha256(numbers.astype("<i4").tobytes())
     call = [bundle.record.to_mapping(), vars(options), block_users]
+    if column is not None:
+        call.append(column.to_list())
     digest.update(json.dumps(call, sort_keys=True, default=str).encode())
     folder = target.with_name(f".{target.name}.{digest.hexdigest()[:FINGERPRINT]}.parts")
     with locked_file(target), phase("recommending", len(numbers)) as advance:
@@ -74,7 +78,9 @@ def write_lists(
             if part is None:
                 with quietly():
                     found, _ = rank_users(bundle, block, options)
-                lists = to_frame(bundle, bundle.users.decode(block), found).select(COLUMNS)
+                own = slice(start, start + block_users)
+                ids = bundle.users.decode(block) if column is None else column[own]
+                lists = to_frame(bundle, ids, found).select(COLUMNS)
                 part = write_by_checksum(folder, name, "parquet", lists.write_parquet).path
             parts.append(part)
             advance(len(block))

@@ -2,8 +2,9 @@
 
 Ranking takes users and items by number, and what a list may contain (`ListOptions`) by id. Trained
 users are scored by the model. Cold users, who have no pair in the training set, are scored by their
-items (see `Scorer.fold_in`), and by popularity if the model knows none of these. Queries that are
-answered together share one pass over the items.
+items (see `Scorer.fold_in`), and by popularity if the model knows none of these. Unknown users, who
+have the number -1, get popular items. Queries that are answered together share one pass over the
+items.
 
 Shapes: n users, I items.
 """
@@ -43,6 +44,8 @@ class History(NamedTuple):
     """Ids of the given history that are not in the training set."""
     user: ExternalId | None = None
     """The user, if one is named."""
+    unknown_user: bool = False
+    """Whether the user is not in the training data."""
 
 
 def rank_users(
@@ -54,6 +57,8 @@ def rank_users(
             f"{bundle.record.model} scores users by their items, and this recommender was saved"
             " without histories; give the items of the user as a history"
         )
+    if (users < 0).any():
+        return _rank_unknown(bundle, users, options)
     found = top_k(bundle.scorer, users, options.k, **_choice(bundle, options, bundle.known))
     folded = bundle.is_folded[users].tolist()
     sources: list[Source] = ["history" if by_items else "model" for by_items in folded]
@@ -67,6 +72,24 @@ def rank_users(
         for place, source in zip(cold, other_sources, strict=True):
             sources[place] = source
     return found, sources
+
+
+def _rank_unknown(
+    bundle: Bundle, users: NDArray[np.int32], options: ListOptions
+) -> tuple[TopK, list[Source]]:
+    """Rank for users of whom some are unknown; these are users without items."""
+    own, rest = np.flatnonzero(users >= 0), np.flatnonzero(users < 0)
+    nothing = np.zeros(0, dtype=np.int32)
+    nobody = [History(nothing, nothing)] * len(rest)
+    found, sources = rank_histories(bundle, nobody, options)
+    if not len(own):
+        return found, sources
+    known, known_sources = rank_users(bundle, users[own], options)
+    # The lists of both have the same length: all users choose from the same items.
+    order = np.argsort(np.concatenate([own, rest]), kind="stable")
+    both = (np.concatenate(pair)[order] for pair in zip(known, found, strict=True))
+    every = [*known_sources, *sources]
+    return TopK(*both), [every[place] for place in order]
 
 
 def rank_histories(
@@ -87,8 +110,7 @@ def _rank_rows(
     found = top_k(bundle.scorer.fold_in(trained), rows, options.k, **choice)
     if not is_known.all():
         rest = rows[~is_known]
-        degrees = torch.from_numpy(bundle.item_degrees).float()[:, None]
-        popularity = DotScorer(torch.ones(len(rows), 1), degrees)
+        popularity = DotScorer(torch.ones(len(rows), 1), bundle.popularity[:, None])
         found.items[rest], found.scores[rest] = top_k(popularity, rest, options.k, **choice)
     return found, ["history" if known else "popularity" for known in is_known]
 
@@ -103,21 +125,27 @@ def _choice(bundle: Bundle, options: ListOptions, owned: sp.csr_array) -> dict[s
     return {"candidates": candidates, "exclude": exclude[exclude >= 0], "seen": seen}
 
 
-def read_history(bundle: Bundle, history: SomeIds, user: ExternalId | None = None) -> History:
-    """Return the items of a history and, if a user is named, the items of this user."""
+def read_history(
+    bundle: Bundle, history: SomeIds, user: ExternalId | None = None, *, fallback: bool = False
+) -> History:
+    """Return the items of a history and, if a user is named, the items of this user.
+
+    With `fallback`, an unknown user has the items of the history only.
+    """
     ids = as_ids(history)
     numbers = bundle.items.encode(ids)
     is_trained = (numbers >= 0) & (bundle.item_degrees[numbers] > 0)
     unknown = tuple(item for item, known in zip(ids, is_trained, strict=True) if not known)
     owned = numbers[numbers >= 0]
-    if user is not None:
+    is_unknown = user is not None and fallback and bundle.users.encode([user])[0] < 0
+    if user is not None and not is_unknown:
         (number,) = numbers_of("user", bundle.users, user)
         user = bundle.users.values[int(number)]
         owned = np.concatenate([items_of(bundle, number), owned])
     # An item that occurs several times counts where it occurs last.
     latest = np.unique(owned[::-1], return_index=True)[1]
     owned = owned[::-1][np.sort(latest)][::-1]
-    return History(owned[bundle.item_degrees[owned] > 0], owned, unknown, user)
+    return History(owned[bundle.item_degrees[owned] > 0], owned, unknown, user, is_unknown)
 
 
 def items_of(bundle: Bundle, user: int | np.integer) -> NDArray[np.int32]:
@@ -156,6 +184,22 @@ def numbers_of(kind: str, known: Ids, ids: SomeIds) -> NDArray[np.int32]:
         more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
         raise unknown_id(kind, known, asked[int(unknown[0])], more)
     return numbers
+
+
+def user_numbers(bundle: Bundle, users: SomeIds, options: ListOptions) -> NDArray[np.int32]:
+    """Return the numbers of users: -1 for unknown users, who are an error without `fallback`."""
+    if options.fallback:
+        return bundle.users.encode(users if isinstance(users, pl.Series) else as_ids(users))
+    return numbers_of("user", bundle.users, users)
+
+
+def user_column(bundle: Bundle, numbers: NDArray[np.int32], users: SomeIds) -> pl.Series:
+    """Return the ids of users for a table: as in the data, or as text if a user has no such id."""
+    if (numbers >= 0).all():
+        return bundle.users.decode(numbers)
+    text = pl.Series([str(user) for user in as_ids(users)], dtype=pl.String)
+    ids = text.cast(bundle.users.values.dtype, strict=False)
+    return text if ids.null_count() else ids
 
 
 def unknown_id(kind: str, known: Ids, asked: ExternalId, more: str = "") -> UnknownIdError:
@@ -208,14 +252,21 @@ def answer_all(bundle: Bundle, queries: Sequence[Query]) -> list[Answer | Mgform
 
 
 def answer_users(
-    bundle: Bundle, users: NDArray[np.int32], options: ListOptions, ks: Sequence[int] | None = None
+    bundle: Bundle,
+    users: Sequence[ExternalId] | pl.Series,
+    numbers: NDArray[np.int32],
+    options: ListOptions,
+    ks: Sequence[int] | None = None,
 ) -> list[Answer]:
     """Answer for users by number. If `ks` is given, each list is cut to its own length."""
-    found, sources = rank_users(bundle, users, options)
-    ks = ks or [options.k] * len(users)
+    found, sources = rank_users(bundle, numbers, options)
+    ks = ks or [options.k] * len(numbers)
+    known = bundle.users.values
     return [
-        Answer(bundle.users.values[user], k, source, _items(bundle, found, row, k))
-        for row, (user, k, source) in enumerate(zip(users.tolist(), ks, sources, strict=True))
+        Answer(known[number], k, source, _items(bundle, found, row, k))
+        if number >= 0
+        else Answer(users[row], k, source, _items(bundle, found, row, k), unknown_user=True)
+        for row, (number, k, source) in enumerate(zip(numbers.tolist(), ks, sources, strict=True))
     ]
 
 
@@ -224,11 +275,13 @@ def _answer_users(
 ) -> list[Answer | MgformerError]:
     users = [query.user for query in queries if query.user is not None]
     numbers = bundle.users.encode(users)
-    known = [query.k for query, number in zip(queries, numbers, strict=True) if number >= 0]
-    answers = iter(answer_users(bundle, numbers[numbers >= 0], longest, known))
+    places = [n for n, query in enumerate(queries) if query.fallback or numbers[n] >= 0]
+    ks = [queries[n].k for n in places]
+    found = answer_users(bundle, [users[n] for n in places], numbers[places], longest, ks)
+    answers = dict(zip(places, found, strict=True))
     return [
-        next(answers) if number >= 0 else unknown_id("user", bundle.users, user)
-        for user, number in zip(users, numbers, strict=True)
+        answers[n] if n in answers else unknown_id("user", bundle.users, user)
+        for n, user in enumerate(users)
     ]
 
 
@@ -238,7 +291,8 @@ def _answer_histories(
     results: list[Any] = []
     for query in queries:
         try:
-            results.append(read_history(bundle, query.history or (), query.user))
+            own = read_history(bundle, query.history or (), query.user, fallback=query.fallback)
+            results.append(own)
         except MgformerError as error:
             results.append(error)
     places = [place for place, own in enumerate(results) if isinstance(own, History)]
@@ -247,7 +301,7 @@ def _answer_histories(
         for row, (place, source) in enumerate(zip(places, sources, strict=True)):
             k, own = queries[place].k, results[place]
             items = _items(bundle, found, row, k)
-            results[place] = Answer(own.user, k, source, items, own.unknown)
+            results[place] = Answer(own.user, k, source, items, own.unknown, own.unknown_user)
     return results
 
 
@@ -268,7 +322,8 @@ def _explained(
     """Add the items that contribute most to each recommendation, if the query asks for them."""
     if not query.explain or isinstance(answer, MgformerError) or answer.source == "popularity":
         return answer
-    history = read_history(bundle, query.history or (), query.user).trained
+    own_history = read_history(bundle, query.history or (), query.user, fallback=query.fallback)
+    history = own_history.trained
     own = history.tolist()
     explained = answer.items[:MOST_EXPLAINED]
     numbers = bundle.items.encode([item.item for item in explained])

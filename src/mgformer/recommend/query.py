@@ -29,6 +29,9 @@ class ListOptions:
     """Items that are never recommended. Unknown ids are ignored."""
     exclude_seen: bool = True
     """Leave out the items that the user already has."""
+    fallback: bool = False
+    """Answer unknown users by their history or, without one, with popular items. By default, an
+    unknown user is an error."""
 
     def __post_init__(self) -> None:
         if self.k < 1:
@@ -44,7 +47,7 @@ class Query(ListOptions):
     """A request for one list. Name a `user`, a `history`, or both."""
 
     user: ExternalId | None = None
-    """A user of the training data."""
+    """A user of the training data; with `fallback`, any user."""
     history: SomeIds | None = None
     """Items of a new user, the latest last. With `user`: items that came after the training."""
     times: InitVar[Sequence[float] | None] = None

@@ -28,7 +28,7 @@ from mgformer.recommend.frames import (
     data_section,
     frame_kind,
 )
-from mgformer.recommend.query import ListOptions, Query, SomeIds, by_time
+from mgformer.recommend.query import ListOptions, Query, SomeIds, as_ids, by_time
 from mgformer.runs.bundle import Bundle
 from mgformer.runs.bundle_files import load_bundle, save_bundle
 from mgformer.runs.config import build_config
@@ -46,8 +46,8 @@ class Recommender(Generic[Frame]):
     """A trained model with its data: recommends items, finds similar ones, gives reasons.
 
     Create one with `fit` or `load`. Methods that recommend take the options of `ListOptions` as
-    keywords: `candidates`, `exclude` and `exclude_seen`. Where a method takes ids, it takes a
-    single one too. Tables are polars frames, or pandas frames if `frame` is "pandas".
+    keywords: `candidates`, `exclude`, `exclude_seen` and `fallback`. Where a method takes ids,
+    it takes a single one too. Tables are polars frames, or pandas frames if `frame` is "pandas".
     """
 
     def __init__(self, bundle: Bundle, frame: FrameKind = "polars") -> None:
@@ -235,11 +235,15 @@ class Recommender(Generic[Frame]):
     def recommend(self, users: SomeIds, k: int = 20, **options: Any) -> Frame:
         """Return the best items of one user or several users of the training data.
 
-        The columns are user, rank, item, name (if items have names) and score.
+        With `fallback=True`, unknown users get popular items; otherwise they are an error. The
+        columns are user, rank, item, name (if items have names) and score.
         """
-        numbers = lists.numbers_of("user", self.bundle.users, users)
-        found, _ = lists.rank_users(self.bundle, numbers, ListOptions(k=k, **options))
-        return self._shown(lists.to_frame(self.bundle, self.bundle.users.decode(numbers), found))
+        wanted = ListOptions(k=k, **options)
+        numbers = lists.user_numbers(self.bundle, users, wanted)
+        found, _ = lists.rank_users(self.bundle, numbers, wanted)
+        return self._shown(
+            lists.to_frame(self.bundle, lists.user_column(self.bundle, numbers, users), found)
+        )
 
     def recommend_for(
         self,
@@ -256,12 +260,16 @@ class Recommender(Generic[Frame]):
         trained with times, older items count less. The columns are those of `recommend`. Nothing is
         trained. Items that are not in the training set are ignored; if no other item is left, the
         most popular items are returned. `answer` tells which items were ignored. If `user` is
-        given, it is a user of the training data who got the items of `history` later.
+        given, it is a user of the training data who got the items of `history` later; with
+        `fallback=True`, it may be an unknown user too.
         """
         ordered = history if times is None else by_time(history, times)
-        own = lists.read_history(self.bundle, ordered, user)
-        found, _ = lists.rank_histories(self.bundle, [own], ListOptions(k=k, **options))
-        users = pl.Series([own.user], dtype=self.bundle.users.values.dtype)
+        wanted = ListOptions(k=k, **options)
+        own = lists.read_history(self.bundle, ordered, user, fallback=wanted.fallback)
+        found, _ = lists.rank_histories(self.bundle, [own], wanted)
+        users = pl.Series([own.user], dtype=self.bundle.users.values.dtype, strict=False)
+        if own.unknown_user and users.null_count():
+            users = pl.Series([str(own.user)])
         return self._shown(lists.to_frame(self.bundle, users, found))
 
     def answer(self, query: Query) -> Answer:
@@ -280,9 +288,11 @@ class Recommender(Generic[Frame]):
         users do not have to fit into memory.
         """
         wanted = ListOptions(k=k, **options)
-        numbers = lists.numbers_of("user", self.bundle.users, users)
+        asked = users if isinstance(users, pl.Series) else as_ids(users)
+        numbers = lists.user_numbers(self.bundle, asked, wanted)
         for start in range(0, len(numbers), block_users):
-            yield from lists.answer_users(self.bundle, numbers[start : start + block_users], wanted)
+            block = slice(start, start + block_users)
+            yield from lists.answer_users(self.bundle, asked[block], numbers[block], wanted)
 
     def similar_items(self, item: ExternalId, k: int = 20) -> Frame:
         """Return the items most similar to an item: item, name (if items have names), score.

@@ -74,6 +74,15 @@ class Bundle:
         return np.bincount(self.train.indices, minlength=self.train.num_items)
 
     @cached_property
+    def popularity(self) -> Tensor:
+        """[I] users of each item in train, times its trend as far as the score follows trends."""
+        counts = torch.from_numpy(self.item_degrees).float()
+        eta = self.record.chosen.weights.eta
+        if not eta or self.train.order is None or not len(self.train):
+            return counts
+        return counts * torch.from_numpy(Chronology(self.train).trend).pow(eta)
+
+    @cached_property
     def trained_items(self) -> sp.csr_array:
         """[U, I] `known` without items that are not in train: the model does not know them.
 

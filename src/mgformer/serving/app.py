@@ -21,7 +21,6 @@ from starlette.exceptions import HTTPException
 from mgformer.data.ids import ExternalId, Ids
 from mgformer.recommend.answer import Answer, TextId
 from mgformer.recommend.lists import items_of, numbers_of, with_names
-from mgformer.recommend.query import Query
 from mgformer.runs.bundle import Bundle
 from mgformer.serving import schemas
 from mgformer.serving.failures import FAILURES, handlers
@@ -169,7 +168,10 @@ def _add_answers(app: FastAPI, models: Models, limits: Limits, *, list_users: bo
         request: Request,
         model: ModelName = None,
     ) -> Response:
-        """Recommend items to a user of the training data, or to a new user with a history."""
+        """Recommend items to a user of the training data, or to a new user with a history.
+
+        An unknown user without a history gets popular items. `source` and `unknown_user` say so.
+        """
         engine = models.choose(request, model, body.user).engine
         answer = await engine.ask(body.query())
         return Response(schemas.ANSWER.dump_json(answer), media_type=JSON)
@@ -180,11 +182,11 @@ def _add_answers(app: FastAPI, models: Models, limits: Limits, *, list_users: bo
         request: Request,
         model: ModelName = None,
     ) -> Response:
-        """Recommend items to many users of the training data."""
-        options = {**dict(body), "exclude": tuple(body.exclude)}
-        users = options.pop("users")
-        queries = [Query(user=user, **options) for user in users]
-        answers = await models.answer_all(request, model, queries)
+        """Recommend items to many users.
+
+        Unknown users get popular items; `unknown_user` marks them.
+        """
+        answers = await models.answer_all(request, model, body.queries())
         content = await asyncio.to_thread(schemas.answers_as_json, answers)
         return Response(content, media_type=JSON)
 

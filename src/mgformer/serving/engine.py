@@ -85,7 +85,8 @@ class Engine:
         items.prepare()
         by_history = [Query(history=item, k=1) for item in items.values[:1]]
         by_user = [Query(user=user, k=1) for user in users.values[:1]]
-        answer_all(recommender.bundle, by_history + by_user)
+        by_popularity = [Query(history=(), k=1)]
+        answer_all(recommender.bundle, by_history + by_user + by_popularity)
         return Loaded(recommender, checksum, time.time())
 
     async def reload(self) -> bool:

@@ -62,7 +62,7 @@ def request_bodies(limits: Limits, a_user: Any, an_item: Any) -> SimpleNamespace
         model_config = _require("anyOf", {"user": a_user, "k": 1}, {"history": [an_item]})
 
         user: Id | None = None
-        """A user of the training data."""
+        """A user. Unknown users get a list by their history or, without one, popular items."""
         history: History | None = None
         """Items of a new user, the latest last, or in any order if they have times. With `user`:
         items that came after the training."""
@@ -73,12 +73,15 @@ def request_bodies(limits: Limits, a_user: Any, an_item: Any) -> SimpleNamespace
         """Items to choose from."""
         exclude: list[Id] = Field([], max_length=limits.candidates)
         """Items that are never recommended. Unknown ids are ignored."""
+        strict: bool = False
+        """Answer unknown users with a 404."""
         explain: bool = False
         """Give the items of the user that contribute most to each recommendation."""
 
         def query(self) -> Query:
             """Return the query that this asks."""
-            options = dict(self)
+            options = {**dict(self), "fallback": not self.strict}
+            del options["strict"]
             dated = [entry for entry in self.history or () if isinstance(entry, DatedItem)]
             if dated:
                 options["history"] = [entry.item for entry in dated]
@@ -95,6 +98,15 @@ def request_bodies(limits: Limits, a_user: Any, an_item: Any) -> SimpleNamespace
         exclude_seen: bool = True
         exclude: list[Id] = Field([], max_length=limits.candidates)
         """Items that are recommended to none of the users."""
+        strict: bool = False
+        """Answer with a 404 if a user is unknown. Otherwise unknown users get popular items, and
+        their answers say so."""
+
+        def queries(self) -> list[Query]:
+            """Return the queries that this asks."""
+            options = {**dict(self), "fallback": not self.strict, "exclude": tuple(self.exclude)}
+            del options["strict"], options["users"]
+            return [Query(user=user, **options) for user in self.users]
 
         @pydantic.model_validator(mode="after")
         def _is_small_enough(self) -> "Batch":
