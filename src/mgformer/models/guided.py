@@ -11,7 +11,8 @@ tokens:
   With them, most training pairs would stand in the user's own list, but few new pairs would.
 - An item attends half to the K items that the guide recommends to a history of this item alone,
   half to the K users in whose lists it scores highest.
-- Â e is one hop on the graph, for data in which it helps.
+- Â e is one hop on the graph, for data in which it helps. Where the score uses time, the items of
+  a user age in it, so that a user's vector follows what the user did last.
 
 A row of M sums to 1, or to less if the node lacks neighbors of one kind. The weights are fixed, so
 I + β M + w Â is one sparse matrix, and a training step reads only the nodes of its batch and their
@@ -38,7 +39,7 @@ from mgformer.data.chronology import recency
 from mgformer.data.sampling import Batch
 from mgformer.graph.bipartite import Graph
 from mgformer.graph.nearest import nearest_nodes
-from mgformer.graph.sparse import SparseProduct, csr_matmul, top_of_product, top_per_row
+from mgformer.graph.sparse import SparseProduct, csr_matmul, scaled, top_of_product, top_per_row
 from mgformer.graph.spectral import encodings_of
 from mgformer.models.base import EmbeddingDim, ModelConfig, TrainableModel
 from mgformer.models.guided_insides import attention_insides
@@ -83,8 +84,8 @@ class Guided(TrainableModel):
         graph_weight: Annotated[NonNegativeFloat, Float(0.0, 1.0)] = 0.0
         """w, weight of one hop on the graph."""
         recency: NonNegativeFloat | None = None
-        """How fast the items of a user age when the guide says where the user looks, 1 by default.
-        It is used where the score uses time."""
+        """How fast the items of a user age where the guide says where the user looks, and in the hop
+        on the graph; 1 by default. It is used where the score uses time."""
         uniformity_weight: Annotated[NonNegativeFloat, Float(0.1, 10.0, log=True)] = 0.5
         """Weight of uniformity in the loss."""
         uniformity_t: float = Field(2.0, gt=0, le=20)
@@ -126,9 +127,11 @@ class Guided(TrainableModel):
     def __init__(self, config: ModelConfig, graph: Graph, rng: np.random.Generator) -> None:
         super().__init__(config, graph, rng)
         options = self.config
+        kappa = 1.0 if options.recency is None else options.recency
         self.regression: HistoryScorer | None = None
         encodings = None
         if options.guide == "spectral":
+            kappa = 0.0
             encodings = encodings_of(graph, options.rank or 128, rng, normalized=True)
             encodings = functional.normalize(encodings)
             attention = spectral_attention(
@@ -141,13 +144,13 @@ class Guided(TrainableModel):
                 graph,
                 options.num_neighbors,
                 options.sharpness or 2.0,
-                1.0 if options.recency is None else options.recency,
+                kappa,
             )
         self.attention = attention  # M [N, N]
         matrix = sp.eye_array(self.num_nodes, dtype=np.float32, format="csr")
         matrix = matrix + options.attention_weight * attention
         if options.graph_weight:
-            matrix = matrix + options.graph_weight * graph.adjacency
+            matrix = matrix + options.graph_weight * aged_adjacency(graph, kappa)
         self.matrix = sp.csr_array(matrix, dtype=np.float32)  # I + β M + w Â [N, N]
         self.tokens = normal_table(self.num_nodes, options.dim, rng)  # e [N, d]
         fixed = torch.zeros(self.num_nodes, 0)
@@ -220,6 +223,18 @@ def aged_histories(graph: Graph, kappa: float) -> sp.csr_array:
     if graph.positions is None or not kappa:
         return r
     return sp.csr_array((recency(graph.positions, kappa), r.indices, r.indptr), shape=r.shape)
+
+
+def aged_adjacency(graph: Graph, kappa: float) -> sp.csr_array:
+    """Return Â [N, N], in which the items of a user age by κ; each row keeps its sum."""
+    if graph.positions is None or not kappa:
+        return graph.adjacency
+    plain = graph.normalized
+    aged = plain.multiply(aged_histories(graph, kappa)).tocsr()
+    sums = [np.maximum(part.sum(axis=1), 1e-12) for part in (plain, aged)]
+    to_items = scaled(sp.csr_array(aged), sums[0] / sums[1], np.ones(graph.num_items))
+    blocks = [[None, to_items], [plain.T, None]]
+    return sp.csr_array(sp.block_array(blocks, format="csr", dtype=np.float32))
 
 
 def guide_lists(guide: HistoryScorer, histories: sp.csr_array, count: int) -> sp.csr_array:
