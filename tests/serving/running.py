@@ -3,7 +3,7 @@
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -40,7 +40,7 @@ def samples(text: str) -> list[Sample]:
 
 @contextmanager
 def serving(
-    folder: Path,
+    folder: Path | Mapping[str, Path],
     *,
     connections: ConnectionLimits = CONNECTIONS,
     keep_alive: int = 60,

@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from mgformer.data.dataset import open_dataset
 from mgformer.recommend.recommender import Recommender
 from tests.serving.running import serving
 
 KEY = "a key"
+SHARES = {"a": 0.5, "b": 0.5}
 COMMAND = "from schemathesis.cli import schemathesis; schemathesis()"
 SETTINGS = """
 [checks.negative_data_rejection]
@@ -26,7 +28,9 @@ def test_schemathesis_finds_no_undocumented_answer(tmp_path: Path):
     pytest.importorskip("schemathesis")
     Recommender.fit("demo", "ials").save(tmp_path / "run")
     (tmp_path / "settings.toml").write_text(SETTINGS)
-    with serving(tmp_path / "run", api_key=KEY) as address:
+    folders = {"a": tmp_path / "run", "b": tmp_path / "run"}
+    feedback = tmp_path / "feedback"
+    with serving(folders, api_key=KEY, shares=SHARES, feedback=feedback) as address:
         done = subprocess.run(
             [
                 *(
@@ -47,6 +51,8 @@ def test_schemathesis_finds_no_undocumented_answer(tmp_path: Path):
             check=False,
         )
     assert done.returncode == 0, done.stdout[-20_000:]
-    assert "Tested: 12" in done.stdout
+    assert "Tested: 13" in done.stdout
     for phase in ("Examples", "Coverage", "Fuzzing"):
         assert f"✅ {phase}" in done.stdout
+    # Everything that was accepted can be read.
+    assert open_dataset(feedback).interactions.num_users > 0

@@ -1,5 +1,6 @@
 """mgformer serve: a trained recommender as an HTTP service with a web page."""
 
+import errno
 import functools
 import json
 import os
@@ -11,9 +12,11 @@ from typer import Argument, Option
 from mgformer.cli.console import err, working
 from mgformer.cli.options import Signed, key_in
 from mgformer.errors import ConfigError
+from mgformer.files import make_folder
 
 RUNS = """\
 Folder of a trained recommender; or several with names: a=RUN1 b=RUN2. The first is the default."""
+FEEDBACK = "Take interactions at POST /feedback, and append them to a log in this folder."
 SHARE = """\
 Share of the users who get a model if a request names none: --share a=0.9 --share b=0.1. Can be
 repeated. By default, all get the first."""
@@ -32,6 +35,7 @@ def command(
         show_default="loopback and --host",
     ),
     no_users: bool = Option(False, "--no-users", help="Do not list, search or compare users."),
+    feedback: Path | None = Option(None, metavar="FOLDER", help=FEEDBACK),
     max_k: int = Option(1_000, min=1, help="Largest k of a request."),
     max_body: int = Option(1_000_000, min=1, help="Largest body of a request, in bytes."),
     max_header: int = Option(32_768, min=256, help="Largest headers of a request, in bytes."),
@@ -60,6 +64,8 @@ def command(
         from mgformer.serving.security import allowed_hosts
     except ImportError:
         raise ConfigError("serving needs an extra: pip install 'mgformer[serve]'") from None
+    if feedback is not None:
+        check_writable(feedback)
     folders, shares = named_runs(runs), named_shares(share)
     check_shares(folders, shares)
     with working():
@@ -74,6 +80,7 @@ def command(
         "limits": {"k": max_k, "body_bytes": max_body},
         "hosts": allowed_hosts(host, allow_host),
         "list_users": not no_users,
+        "feedback": None if feedback is None else str(feedback.absolute()),
     }
     os.environ[worker.OPTIONS] = json.dumps(options)
     connections = ConnectionLimits(
@@ -105,6 +112,15 @@ def command(
         # slow machine that takes a minute, and a shorter timeout would kill it in a loop.
         timeout_worker_healthcheck=120,
     )
+
+
+def check_writable(folder: Path) -> None:
+    """Make the folder of the feedback log, so that a wrong one is reported before it is needed."""
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"--feedback {folder}: is a file; name a folder")
+    make_folder(folder)
+    if not os.access(folder, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
 
 
 def named_runs(runs: list[str]) -> dict[str, Path]:

@@ -1,8 +1,9 @@
 """Read a dataset: its interactions, its train, valid and test parts, and the names of its items.
 
 A source is a name of the catalog, a file, a folder, a data frame, or arrays. A folder holds one
-file, or `train`, `valid` and `test` parts; all parts share their ids. Different datasets share a
-name (Yelp2018, Gowalla, Beauty), so files of the catalog must have the counts of the catalog.
+file, a feedback log, or `train`, `valid` and `test` parts; all parts share their ids. Different
+datasets share a name (Yelp2018, Gowalla, Beauty), so files of the catalog must have the counts of
+the catalog.
 """
 
 import hashlib
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 
 from mgformer.data.entries import CATALOG, data_home, entry, local_form
 from mgformer.data.formats import SUFFIXES, format_of, read_file, suffix_of
+from mgformer.data.formats.feedback import is_feedback, read_feedback
 from mgformer.data.formats.frames import read_arrays, read_frame
 from mgformer.data.formats.packed import plain_name
 from mgformer.data.ids import Ids, number
@@ -104,7 +106,10 @@ def read_dataset(
     names_file = options.item_names
     parts = None
     with phase("reading", None):
-        if isinstance(source, Path):
+        if isinstance(source, Path) and is_feedback(source):
+            rows = read_feedback(source, options)
+            interactions = Interactions.from_frame(rows)
+        elif isinstance(source, Path):
             files, names_beside = _files_of(source) if source.is_dir() else ({"": source}, None)
             names_file = names_file or names_beside
             if "" in files:

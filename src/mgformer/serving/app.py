@@ -18,13 +18,16 @@ from fastapi.responses import FileResponse, PlainTextResponse, Response
 from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
 
+from mgformer.data.formats.feedback import PREFIX
 from mgformer.data.ids import ExternalId, Ids
 from mgformer.recommend.answer import Answer, TextId
 from mgformer.recommend.lists import items_of, numbers_of, with_names
 from mgformer.runs.bundle import Bundle
 from mgformer.serving import schemas
 from mgformer.serving.failures import FAILURES, handlers
+from mgformer.serving.feedback import Exposures, add_feedback
 from mgformer.serving.gate import Gate
+from mgformer.serving.journal import Journal
 from mgformer.serving.limits import Limits
 from mgformer.serving.models import DEFAULT, Models
 from mgformer.serving.monitoring import MODEL, Metrics
@@ -52,6 +55,7 @@ def create_app(
     list_users: bool = True,
     watch_seconds: float | None = 2.0,
     signature_key: bytes | None = None,
+    feedback: Path | None = None,
 ) -> FastAPI:
     """Return the service for the bundle in a folder, or for several bundles.
 
@@ -64,10 +68,15 @@ def create_app(
         list_users: Answer requests that list or search users.
         watch_seconds: How often to look for a new bundle in the folder; None: never.
         signature_key: Load only bundles that are signed with this key.
+        feedback: Folder for the log of `POST /feedback`; None: feedback is refused.
     """
     folders = {DEFAULT: folder} if isinstance(folder, Path) else folder
     metrics = Metrics()
     models = Models(folders, shares, metrics, key=signature_key)
+    journal, exposures = None, None
+    if feedback is not None:
+        journal = Journal(feedback, PREFIX, most_waiting=limits.waiting_feedback)
+        exposures = Exposures(feedback, limits) if len(models) > 1 else None
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -79,6 +88,9 @@ def create_app(
         yield
         if watching is not None:
             watching.cancel()
+        for log in (journal, exposures.journal if exposures else None):
+            if log is not None:
+                await log.close()
         models.close()
 
     app = FastAPI(
@@ -94,7 +106,8 @@ def create_app(
     access = Access(api_key, tuple(hosts))
     app.add_middleware(Gate, limits=limits, metrics=metrics, access=access)
     app.state.models, app.state.engine = models, models.default.engine
-    _add_answers(app, models, limits, list_users=list_users)
+    _add_answers(app, models, limits, exposures, list_users=list_users)
+    add_feedback(app, journal, models, metrics, limits)
     if list_users:
         _add_users(app, models)
     else:
@@ -153,7 +166,9 @@ def _complete_document(document: dict[str, Any], names: Sequence[str], *, with_k
         document["security"] = [{"key": []}]
 
 
-def _add_answers(app: FastAPI, models: Models, limits: Limits, *, list_users: bool) -> None:
+def _add_answers(
+    app: FastAPI, models: Models, limits: Limits, exposures: Exposures | None, *, list_users: bool
+) -> None:
     """Add the routes that answer questions about one user, about items and about the models."""
     first = models.default.engine.bundle
     a_user, an_item = _first(first.users, shown=list_users), _first(first.items)
@@ -172,8 +187,10 @@ def _add_answers(app: FastAPI, models: Models, limits: Limits, *, list_users: bo
 
         An unknown user without a history gets popular items. `source` and `unknown_user` say so.
         """
-        engine = models.choose(request, model, body.user).engine
-        answer = await engine.ask(body.query())
+        served = models.choose(request, model, body.user)
+        answer = await served.engine.ask(body.query())
+        if exposures is not None:
+            exposures.note(request, [served.name], [answer])
         return Response(schemas.ANSWER.dump_json(answer), media_type=JSON)
 
     @app.post("/recommend/batch", response_model=list[Answer])
@@ -187,6 +204,9 @@ def _add_answers(app: FastAPI, models: Models, limits: Limits, *, list_users: bo
         Unknown users get popular items; `unknown_user` marks them.
         """
         answers = await models.answer_all(request, model, body.queries())
+        if exposures is not None:
+            names = [model or models.of_user(user).name for user in body.users]
+            exposures.note(request, names, answers)
         content = await asyncio.to_thread(schemas.answers_as_json, answers)
         return Response(content, media_type=JSON)
 

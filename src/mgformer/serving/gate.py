@@ -49,6 +49,7 @@ class Gate:
         if not REQUEST_ID.fullmatch(request_id):
             request_id = uuid.uuid4().hex
         own_id = request_id.encode()
+        scope["request_id"] = request_id
         method = scope["method"]
         if method == "HEAD":
             scope = {**scope, "method": "GET"}  # the server still knows that it was HEAD

@@ -14,6 +14,10 @@ class Limits:
     """Recommendations of a batch, over all its users."""
     history_items: int = 1_000
     candidates: int = 10_000
+    feedback: int = 1_000
+    """Interactions of a request."""
+    waiting_feedback: int = 10_000
+    """Interactions that wait to be written."""
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,8 @@ class Metrics:
         self._seconds = Histogram("request_seconds", about, labels, buckets=BUCKETS, **own)
         labels = ["worker", MODEL, "result"]
         self._reloads = Counter("reloads", "Reloads, by result.", labels, **own)
+        about = "Interactions accepted as feedback."
+        self._feedback = Counter("feedback", about, ["worker"], **own)
         labels = ["worker", MODEL]
         self._waiting = Gauge("waiting", "Requests in the queue.", labels, **own)
         about = "When the bundle in service was loaded."
@@ -47,6 +49,10 @@ class Metrics:
     def count_reload(self, model: str, result: str) -> None:
         """Count a reload: loaded, unchanged or failed."""
         self._reloads.labels(self.worker, model, result).inc()
+
+    def count_feedback(self, number: int) -> None:
+        """Count accepted interactions."""
+        self._feedback.labels(self.worker).inc(number)
 
     def show_state(self, model: str, waiting: int, loaded_at: float) -> None:
         """Set how many requests of a model wait, and when its bundle was loaded."""

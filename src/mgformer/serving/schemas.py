@@ -28,6 +28,9 @@ Int = Annotated[pydantic.StrictInt, pydantic.BeforeValidator(_to_int)]
 Id = Annotated[pydantic.StrictStr, Field(max_length=ID_LENGTH)] | Int
 
 
+LogId = Annotated[pydantic.StrictStr, Field(min_length=1, max_length=ID_LENGTH)] | Int
+
+
 class Body(BaseModel):
     """The body of a request. Unknown fields and values of another type are refused."""
 
@@ -150,6 +153,48 @@ def answers_as_json(answers: Iterable[Answer]) -> bytes:
     They are encoded one by one, because no other thread can run while pydantic encodes.
     """
     return b"[" + b",".join(map(ANSWER.dump_json, answers)) + b"]"
+
+
+class Interaction(Body):
+    """A user has had an item."""
+
+    user: LogId
+    item: LogId
+    time: float | None = Field(None, allow_inf_nan=False)
+    """When, in the unit of the training data. By default now, in seconds since 1970."""
+    weight: float | None = Field(None, gt=0, le=1e9)
+    """How much it counts, if the training uses weights."""
+
+
+def feedback_bodies(limits: Limits, a_user: Any, an_item: Any) -> SimpleNamespace:
+    """Return the request body of feedback: one interaction, or several."""
+    example = {"user": a_user, "item": an_item}
+
+    class One(Interaction):
+        """One interaction."""
+
+        model_config = ConfigDict(json_schema_extra={"examples": [example]})
+
+    class Several(Body):
+        """Interactions that are stored together: all of them, or none."""
+
+        model_config = ConfigDict(json_schema_extra={"examples": [{"interactions": [example]}]})
+
+        interactions: list[Interaction] = Field(min_length=1, max_length=limits.feedback)
+
+    def kind(body: object) -> str:
+        is_many = isinstance(body, Several) or (isinstance(body, dict) and "interactions" in body)
+        return "several" if is_many else "one"
+
+    either = Annotated[One, pydantic.Tag("one")] | Annotated[Several, pydantic.Tag("several")]
+    return SimpleNamespace(feedback=Annotated[either, pydantic.Discriminator(kind)])
+
+
+class Accepted(BaseModel):
+    """Feedback that is stored."""
+
+    accepted: int
+    """Number of interactions."""
 
 
 class Item(BaseModel):

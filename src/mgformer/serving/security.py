@@ -63,8 +63,8 @@ class Access:
             given = headers.get("x-api-key", "").encode("latin-1")
             if not hmac.compare_digest(given, self.api_key.encode()):
                 return 401, "missing or wrong API key; send it in the header X-API-Key"
-        if path == "/admin" or path.startswith("/admin/"):
-            return self._admin_refusal(scope, headers, named[0])
+        if path in ("/admin", "/feedback") or path.startswith("/admin/"):
+            return self._change_refusal(scope, headers, named[0])
         return None
 
     def _is_allowed(self, named: str, scope: Scope) -> bool:
@@ -72,7 +72,7 @@ class Access:
         own = (scope.get("server") or ("",))[0]
         return ANY_HOST in self.hosts or host in self.hosts or (host != "" and host == own)
 
-    def _admin_refusal(self, scope: Scope, headers: Headers, host: str) -> Refusal | None:
+    def _change_refusal(self, scope: Scope, headers: Headers, host: str) -> Refusal | None:
         origin = headers.get("origin")
         # A browser sends the origin of the page with every POST. Other clients send none.
         if origin is not None and origin.lower().partition("://")[2] != host.lower():

@@ -49,6 +49,8 @@ def app(pause_seconds: float = 10.0) -> FastAPI:
     try:
         key = read_key(Path(signed)) if signed else None
         folders = {name: Path(folder) for name, folder in json.loads(os.environ[RUNS]).items()}
+        log_folder = options.pop("feedback", None)
+        options["feedback"] = None if log_folder is None else Path(log_folder)
         service = create_app(folders, signature_key=key, **options)
     except MgformerError as error:
         # The command has checked the bundle before the first worker, so this worker replaces one
