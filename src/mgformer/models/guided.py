@@ -84,8 +84,8 @@ class Guided(TrainableModel):
         graph_weight: Annotated[NonNegativeFloat, Float(0.0, 1.0)] = 0.0
         """w, weight of one hop on the graph."""
         recency: NonNegativeFloat | None = None
-        """How fast the items of a user age in what the user looks at: where the guide makes the list,
-        and in the hop on the graph. 1 by default. It is used where the score uses time."""
+        """How fast the items of a user age in what the user looks at: the guide's list, and the
+        hop on the graph. 1 by default. It is used where the score uses time."""
         uniformity_weight: Annotated[NonNegativeFloat, Float(0.1, 10.0, log=True)] = 0.5
         """Weight of uniformity in the loss."""
         uniformity_t: float = Field(2.0, gt=0, le=20)
