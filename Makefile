@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
 
-.PHONY: setup demo test test-lowest lint format check results bench fuzz faults mutants soak lock audit clean
+.PHONY: setup demo test test-lowest lint format check docs results bench fuzz faults mutants soak lock audit clean
 
 setup: $(INSTALLED)  ## make .venv and install everything
 
@@ -50,6 +50,9 @@ format: setup  ## rewrite files in the project's style
 	$(BIN)/ruff check --fix .
 
 check: lint test  ## what a change must pass
+
+docs: setup  ## build the documentation as a site in build/site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 results: setup  ## write the figures of results/ into the documents
 	$(BIN)/python -m tools.render
