@@ -118,7 +118,7 @@ def write(tmp_path, content, name="a.csv"):
         ("2,1,5\n4,3,6\n", {"user": 1, "item": 0}, ["user", "item"]),
         ("who,what\n1,2\n3,4\n", {"user": "who", "item": "what"}, ["user", "item"]),
         ("who,what\n1,2\n3,4\n", {"user": 0, "item": 1}, ["user", "item"]),
-        ("user,item,count,when\n1,2,1,1\n3,4,1,1\n", {"weight": ""}, ["user", "item"]),
+        ("user,item,count,note\n1,2,1,1\n3,4,1,1\n", {"weight": ""}, ["user", "item"]),
         ("1 2\n3 4\n", {"sep": " "}, ["user", "item"]),
         ("1\t2\n3\t4\n", {"sep": "\\t"}, ["user", "item"]),
         ("user, item\n1, 2\n3, 4\n", {"sep": ", "}, ["user", "item"]),
@@ -242,7 +242,7 @@ def test_errors_of_text_files(tmp_path, content, options, message):
     [
         ("a.jsonl", '{"user": 1, "item": 2}\n{"user": 1, item}\n', "a.jsonl:2: got .*JSON object"),
         ("a.jsonl", '{"user": 1, "item": 2}\n{"user": "a", "item": 2}\n', "a.jsonl:2: got 'a' of "
-         "type str in the user column, expected int"),
+         "type str in the user column, expected a number"),
         ("a.jsonl", '{"user": 1, "item": 2}\n\n{"user": 1}\n', "a.jsonl:3: got no item id"),
         ("a.jsonl", '{"user": 1, "item": 2}\n{"user": 1.5, "item": 2}\n', "a.jsonl:2: got 1.5 as"),
         ("a.jsonl", '{"user": 1, "item": [2]}\n', "a.jsonl:1: got .2. of type list"),

@@ -78,6 +78,9 @@ def csv_pairs(text: str, sep: str) -> Pairs | None:
     except csv.Error:
         return None
     rows = [row for row in rows if len(row) > 1 or "".join(row).strip()]
+    # Empty fields beyond the header are no matter.
+    width = len(rows[0]) if rows else 0
+    rows = [row if any(row[width:]) else row[:width] for row in rows]
     table = rows[1:]
     if not table or len({len(row) for row in rows}) > 1 or len(rows[0]) < 2:
         return None
@@ -362,3 +365,70 @@ def test_names_of_items(fuzz: Fuzz, tmp_path: Path) -> None:
     ]
     names = st.sampled_from(["items.csv", "items.txt", "items.jsonl", "items.parquet"])
     fuzz.run(st.tuples(names, damaged(texts) | st.sampled_from(texts)), check)
+
+
+GOOD = [[f"g{n}", f"h{n}", str(10**9 + n)] for n in range(24)]
+"""More rows than a case has bad ones, so that they decide what a column holds."""
+TIMES = EXTRA | st.integers(0, 99).map(str)
+
+
+def as_csv(rows: list[list[str]]) -> bytes:
+    stream = io.StringIO(newline="")
+    csv.writer(stream).writerows([["user", "item", "time"], *rows])
+    return stream.getvalue().encode("utf-8", "surrogatepass")
+
+
+def as_json(records: list[Any]) -> bytes:
+    good = [{"user": user, "item": item, "time": int(time)} for user, item, time in GOOD]
+    lines = [*map(json.dumps, good), *(r if isinstance(r, str) else json.dumps(r) for r in records)]
+    return "\n".join(lines).encode("utf-8", "surrogatepass")
+
+
+def assert_skips_what_stops(
+    path: Path, write: Callable[[list[Any]], bytes], rows: list[Any]
+) -> None:
+    """With on_error=skip, a row is kept if and only if it would not stop the reader by itself."""
+    expected = []
+    for row in rows:
+        alone = read(path, write([row]))
+        expected += [] if alone is None else alone.rows()[len(GOOD) :]
+    found = read(path, write(rows), on_error="skip")
+    assert found is not None
+    assert found.rows()[len(GOOD) :] == expected  # 1 and 1.0 are equal
+    assert [row[0] for row in found.rows()[: len(GOOD)]] == [row[0] for row in GOOD]
+
+
+def test_bad_rows_of_text_are_left_out(fuzz: Fuzz, tmp_path: Path) -> None:
+    fields = st.lists(IDS, min_size=1, max_size=5) | st.tuples(IDS, IDS, TIMES).map(list)
+
+    def check(rows: list[list[str]]) -> None:
+        assert_skips_what_stops(tmp_path / "a.csv", lambda some: as_csv(GOOD + some), rows)
+
+    fuzz.run(st.lists(fields, max_size=5), check)
+
+
+def test_bad_json_lines_are_left_out(fuzz: Fuzz, tmp_path: Path) -> None:
+    record = st.fixed_dictionaries(
+        {"user": KIND.flatmap(lambda s: s), "item": ODD}
+    ) | records().map(lambda some: some[0])
+    junk = st.text(st.sampled_from('{}[]",:1eu '), max_size=12)
+
+    def check(rows: list[Any]) -> None:
+        assert_skips_what_stops(tmp_path / "a.jsonl", as_json, rows)
+
+    fuzz.run(st.lists(record | junk, max_size=5), check)
+
+
+def test_skipping_changes_nothing_about_good_files(fuzz: Fuzz, tmp_path: Path) -> None:
+    def check(case: tuple[str, bytes]) -> None:
+        path = tmp_path / case[0]
+        whole = read(path, case[1])
+        some = read(path, case[1], on_error="skip")
+        if whole is not None:
+            assert some is not None
+            assert some.equals(whole)
+
+    text = st.text(st.sampled_from(',"\n\r a1.-0'), max_size=40).map(lambda t: f"user,item\n{t}")
+    content = text.map(str.encode) | st.binary(max_size=60).map(lambda b: b"user,item\na,b\n" + b)
+    names = st.sampled_from(["a.csv", "a.txt", "a.inter", "a.jsonl", "a.parquet"])
+    fuzz.run(st.tuples(names, content | damaged(PARQUET)), check)

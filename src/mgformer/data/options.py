@@ -3,6 +3,7 @@
 This module imports pydantic only, so that a command line can list the options at once.
 """
 
+from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
@@ -36,7 +37,10 @@ class DataConfig(BaseModel):
     item: str | int | None = None
     """Column of item ids: a name, or a position counted from 0."""
     time: str | int | None = None
-    """Column of times: increasing numbers or ISO dates; an empty name ignores times."""
+    """Column of times: increasing numbers or dates; an empty name ignores times."""
+    time_format: str | None = None
+    """How dates are written, as Python's strptime has it: %d.%m.%y %H:%M. If not set, the usual
+    ways are known."""
     order: Literal["auto", "file", "none"] = "auto"
     """Whether rows without times stand in order of time. file: they do; none: they do not; auto:
     the items of a line of a LightGCN file do, unless all lines are sorted."""
@@ -46,6 +50,9 @@ class DataConfig(BaseModel):
     """Column of weights; an empty name ignores weights."""
     min_rating: float | None = None
     """Drop rows with a lower rating; if not set, every row counts."""
+    on_error: Literal["stop", "skip"] = "stop"
+    """What to do with rows that cannot be used. stop: end with an error that names the first; skip:
+    leave them out, and report how many and the first of them."""
     max_unpacked: float | None = Field(None, gt=0, le=1e6)
     """Gigabytes that a gzip, Zstandard, zip or Parquet file may unpack to. By default 200 times its
     size and at least 0.27, but no more than half of the memory."""
@@ -53,6 +60,22 @@ class DataConfig(BaseModel):
     """Drop users and items with fewer pairs than this, repeatedly; 0 keeps all."""
     item_names: Path | None = None
     """File with two columns, item id and name; names are shown next to the ids."""
+
+    @field_validator("time_format")
+    @classmethod
+    def _tells_the_year(cls, time_format: str | None) -> str | None:
+        if time_format is None:
+            return None
+        try:
+            days = [datetime(year, 1, 31, 12) for year in (1999, 2024)]
+            found = {datetime.strptime(day.strftime(time_format), time_format) for day in days}
+        except ValueError:
+            found = set()
+        if len(found) < 2:
+            raise ValueError(
+                f"expected a strptime format with a year, such as %d.%m.%Y, got {time_format!r}"
+            )
+        return time_format
 
 
 class SplitConfig(BaseModel):

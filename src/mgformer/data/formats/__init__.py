@@ -15,10 +15,11 @@ from mgformer.data.formats.jsonl import read_jsonl
 from mgformer.data.formats.lightgcn import looks_like_lightgcn, read_lightgcn
 from mgformer.data.formats.packed import plain_name, read_bytes
 from mgformer.data.formats.parquet import read_parquet
+from mgformer.data.formats.reading import Reading
 from mgformer.data.options import DataConfig, Format
 from mgformer.errors import DataError, did_you_mean
 
-_READERS: dict[Format, Callable[[Path, DataConfig], pl.DataFrame]] = {
+_READERS: dict[Format, Callable[[Path, DataConfig], tuple[pl.DataFrame, Reading]]] = {
     "csv": read_delimited,
     "inter": partial(read_delimited, typed_header=True),
     "lightgcn": read_lightgcn,
@@ -36,7 +37,14 @@ SUFFIXES: dict[str, Format | None] = {
 
 
 def read_file(path: Path, options: DataConfig) -> pl.DataFrame:
-    """Read one file into checked columns."""
+    """Read one file into checked columns, and log what was noticed."""
+    frame, reading = read_table(path, options)
+    reading.say()
+    return frame
+
+
+def read_table(path: Path, options: DataConfig) -> tuple[pl.DataFrame, Reading]:
+    """Read one file into checked columns; also return what was noticed."""
     return _READERS[format_of(path, options)](path, options)
 
 
@@ -53,8 +61,9 @@ def format_of(path: Path, options: DataConfig) -> Format:
     if beginning.lstrip().startswith(b"{"):
         return "jsonl"
     # Options that name a separator or a column only make sense for delimited text.
+    tolerant = options.on_error == "skip"
     names_columns = options.sep is not None or options.user is not None
-    return "lightgcn" if not names_columns and looks_like_lightgcn(path) else "csv"
+    return "lightgcn" if not names_columns and looks_like_lightgcn(path, tolerant) else "csv"
 
 
 def suffix_of(path: Path) -> str:

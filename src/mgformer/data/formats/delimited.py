@@ -16,8 +16,10 @@ import polars as pl
 
 from mgformer.data.formats import columns as column_rules
 from mgformer.data.formats import text
+from mgformer.data.formats.checks import check_columns
 from mgformer.data.formats.packed import read_bytes
-from mgformer.data.formats.values import POLARS_ERRORS, Place
+from mgformer.data.formats.reading import Reading
+from mgformer.data.formats.values import POLARS_ERRORS
 from mgformer.data.options import DataConfig
 from mgformer.errors import DataError
 
@@ -25,6 +27,19 @@ log = logging.getLogger("mgformer")
 
 _HEAD_ROWS = 1000
 _NO_SEPARATORS = ("\n", "\r", '"')
+
+
+class Head(NamedTuple):
+    """The first rows of a delimited file, and how they are separated."""
+
+    sep: str
+    quoted: bool
+    rows: list[text.Row]
+    """The first rows, without the header."""
+    header: list[str] | None
+    """The first row, if it names the columns."""
+    names: list[str]
+    """Names of the columns, or "column 0", "column 1", …"""
 
 
 class Layout(NamedTuple):
@@ -36,33 +51,46 @@ class Layout(NamedTuple):
     sep: str
     quoted: bool
     header: list[str] | None
-    """The first row, if it names the columns."""
     width: int
     columns: dict[column_rules.Role, int]
 
+    def problem_of(self, row: list[str]) -> str | None:
+        """Return what is wrong with a row. Empty fields beyond the named columns are no matter."""
+        named = self.width
+        while self.header is not None and named and not self.header[named - 1].strip():
+            named -= 1
+        if len(row) < named or any(row[self.width :]):
+            return f"got {len(row)} fields, expected {self.width}"
+        if any(text.is_broken(row[at]) for at in self.columns.values() if at < len(row)):
+            return text.NOT_UTF8
+        return None
 
-def read_delimited(path: Path, options: DataConfig, typed_header: bool = False) -> pl.DataFrame:
+
+def read_delimited(
+    path: Path, options: DataConfig, typed_header: bool = False
+) -> tuple[pl.DataFrame, Reading]:
     """Read delimited text; with `typed_header`, RecBole's `name:type` header without quoting."""
-    layout = _find_layout(path, options, typed_header)
+    # The file is read once: it may change while it is read.
+    content = read_bytes(path, gigabytes=options.max_unpacked)
+    head = find_head(content, path, options, typed_header)
+    noticed = Reading(str(path))
+    layout = _find_layout(content, head, path, options, noticed)
     try:
         frame = _read_with_polars(layout)
         if frame is not None:
-            return _checked(frame, options, path, lambda _: "")
+            reading = noticed.again(skip=False)
+            return check_columns(frame, options, reading, typed=False), reading
     except (*POLARS_ERRORS, DataError) as error:
         log.debug("%s: %s", path, error)
-    frame, lines = _read_with_csv(layout)
-    return _checked(frame, options, path, lambda row: f"{path}:{lines[row]}")
+    reading = noticed.again(skip=options.on_error == "skip")
+    frame = _read_with_csv(layout, reading)
+    return check_columns(frame, options, reading, typed=False), reading
 
 
-def _checked(frame: pl.DataFrame, options: DataConfig, path: Path, place: Place) -> pl.DataFrame:
-    checked = column_rules.check_columns(frame, options, str(path), place)
-    return column_rules.with_integer_ids(checked, path, place)
-
-
-def _find_layout(path: Path, options: DataConfig, typed_header: bool) -> Layout:
-    # The file is read once: it may change while it is read.
-    content = read_bytes(path, gigabytes=options.max_unpacked)
-    head = text.decode(text.head_of(content), path)
+def find_head(content: bytes, path: Path, options: DataConfig, typed_header: bool = False) -> Head:
+    """Find the separator, the header and the first rows."""
+    tolerant = options.on_error == "skip"
+    head = text.readable(text.decode(text.head_of(content), path, tolerant))
     if not head.strip():
         raise DataError(f"{path}: got an empty file, expected lines of user and item")
     guess = text.guess_separator(head, path)
@@ -87,21 +115,32 @@ def _find_layout(path: Path, options: DataConfig, typed_header: bool) -> Layout:
             f"{path}:1: got a single column {first[0][:60]!r} with the separator {sep!r}, "
             f"expected at least user and item; {hint}"
         )
-    has_header = typed_header or _has_header(rows, options, path)
-    if has_header:
-        names = [name.partition(":")[0] if typed_header else name for name in first]
-        columns = column_rules.find_columns([name.strip() for name in names], options, f"{path}:1")
-        rows = rows[1:]
-        if not rows and len(head.strip().splitlines()) == 1:
-            raise DataError(f"{path}:2: got only a header, expected lines of data after it")
-    else:
-        defaults = {"user": options.user or 0, "item": 1 if options.item is None else options.item}
+    if not (typed_header or _has_header(rows, options, path)):
         names = [f"column {position}" for position in range(len(first))]
-        columns = column_rules.find_columns(names, options.model_copy(update=defaults), f"{path}:1")
-        log.info("%s: no header; columns by position: %s", path, columns)
-    _refuse_decimal_ids(rows, columns, path)
-    content, sep = text.one_character(content, sep)
-    return Layout(path, content, sep, quoted, first if has_header else None, len(first), columns)
+        return Head(sep, quoted, rows, None, names)
+    if len(rows) == 1 and len(head.strip().splitlines()) == 1:
+        raise DataError(f"{path}:2: got only a header, expected lines of data after it")
+    names = [name.partition(":")[0] if typed_header else name for name in first]
+    return Head(sep, quoted, rows[1:], first, [name.strip() for name in names])
+
+
+def with_positions(options: DataConfig) -> DataConfig:
+    """Return the options for a table without names: users come first, and then items."""
+    item = 1 if options.item is None else options.item
+    return options.model_copy(update={"user": options.user or 0, "item": item})
+
+
+def _find_layout(
+    content: bytes, head: Head, path: Path, options: DataConfig, reading: Reading
+) -> Layout:
+    if head.header is None:
+        options = with_positions(options)
+    columns = column_rules.find_columns(head.names, options, f"{path}:1", reading)
+    if head.header is None:
+        reading.notes.append("no header: columns are taken by their position, counted from 0")
+    _refuse_decimal_ids(head.rows, columns, path, every=options.on_error == "skip")
+    content, sep = text.one_character(content, head.sep)
+    return Layout(path, content, sep, head.quoted, head.header, len(head.names), columns)
 
 
 def _has_header(rows: list[text.Row], options: DataConfig, path: Path) -> bool:
@@ -124,12 +163,17 @@ def _has_header(rows: list[text.Row], options: DataConfig, path: Path) -> bool:
 
 
 def _refuse_decimal_ids(
-    rows: list[text.Row], columns: dict[column_rules.Role, int], path: Path
+    rows: list[text.Row], columns: dict[column_rules.Role, int], path: Path, every: bool
 ) -> None:
-    """Refuse a column of decimal numbers: it is more likely a rating than an id."""
+    """Refuse a column of decimal numbers: it is more likely a rating than an id.
+
+    With `every`, single decimal numbers among whole ones are left to the checks of rows.
+    """
     for role in ("user", "item"):
         ids = [(line, row[columns[role]]) for line, row in rows if columns[role] < len(row)]
         decimal = next(((line, value) for line, value in ids if "." in value), None)
+        if every and any("." not in value for _, value in ids):
+            continue
         if decimal and all(text.is_number(value) for _, value in ids):
             raise DataError(
                 f"{path}:{decimal[0]}: got {decimal[1]!r} as {role} id, expected text or whole "
@@ -195,26 +239,25 @@ def _all_rows_complete(layout: Layout, num_rows: int) -> bool:
     return layout.content.count(layout.sep.encode()) == (layout.width - 1) * num_lines
 
 
-def _read_with_csv(layout: Layout) -> "tuple[pl.DataFrame, array[int]]":
-    """Return the columns as text, and the line that each row begins on."""
+def _read_with_csv(layout: Layout, reading: Reading) -> pl.DataFrame:
+    """Return the columns as text, and let the reading have the line that each row begins on."""
     values: dict[str, list[str]] = {role: [] for role in layout.columns}
     lines = array("q")
     header = None
-    for line, row in text.split_rows(layout.content, layout.sep, layout.path, layout.quoted):
-        if len(row) != layout.width:
-            raise DataError(
-                f"{layout.path}:{line}: got {len(row)} fields, expected {layout.width}; "
-                "correct or remove the line"
-            )
+    rows = text.split_rows(
+        layout.content, layout.sep, layout.path, layout.quoted, layout.problem_of, reading
+    )
+    for line, row in rows:
         if layout.header is not None and header is None:
             header = row
             continue
         if row == header:
-            raise DataError(
-                f"{layout.path}:{line}: got the header again, expected data; remove the line"
-            )
+            problem = "got the header again, expected data"
+            reading.refuse_line(line, problem, "remove the line")
+            continue
         lines.append(line)
         for role, at in layout.columns.items():
             # Interning keeps an id that occurs a million times only once.
-            values[role].append(sys.intern(row[at]))
-    return pl.DataFrame(values, schema=dict.fromkeys(values, pl.String)), lines
+            values[role].append(sys.intern(row[at]) if at < len(row) else "")
+    reading.numbers = lines
+    return pl.DataFrame(values, schema=dict.fromkeys(values, pl.String))

@@ -4,7 +4,9 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from mgformer.data.formats.columns import check_columns, find_columns
+from mgformer.data.formats.checks import check_columns
+from mgformer.data.formats.columns import find_columns
+from mgformer.data.formats.reading import IN_MEMORY, Reading
 from mgformer.data.formats.values import POLARS_ERRORS, check_values, first_line
 from mgformer.data.options import DataConfig
 from mgformer.errors import DataError
@@ -18,20 +20,25 @@ def read_frame(
 ) -> pl.DataFrame:
     """Return the checked columns of a polars or pandas frame."""
     options = options or DataConfig()
+    reading = Reading("data frame", form=IN_MEMORY, skip=options.on_error == "skip")
     if isinstance(source, pl.DataFrame):
-        columns = find_columns(source.columns, options, "data frame")
+        columns = find_columns(source.columns, options, "data frame", reading)
         frame = source.select(**{role: pl.nth(at) for role, at in columns.items()})
     elif hasattr(source, "columns") and hasattr(source, "iloc"):
-        columns = find_columns([str(name) for name in source.columns], options, "data frame")
+        columns = find_columns(
+            [str(name) for name in source.columns], options, "data frame", reading
+        )
         frame = pl.DataFrame(
-            {role: _from_pandas(source.iloc[:, at], role) for role, at in columns.items()}
+            {role: _from_pandas(source.iloc[:, at], role, reading) for role, at in columns.items()}
         )
     else:
         raise DataError(
             f"got {type(source).__name__}, expected a path, a polars or pandas frame, "
             "or a tuple of arrays"
         )
-    return check_columns(frame, options, "data frame", _place)
+    frame = check_columns(frame, options, reading)
+    reading.say()
+    return frame
 
 
 def read_arrays(arrays: tuple[Any, ...], options: DataConfig) -> pl.DataFrame:
@@ -39,8 +46,9 @@ def read_arrays(arrays: tuple[Any, ...], options: DataConfig) -> pl.DataFrame:
     if not 2 <= len(arrays) <= 4:
         raise DataError(f"got {len(arrays)} arrays, expected users, items[, times[, weights]]")
     # Arrays have a fixed order, so options that name columns do not apply.
+    names = ("user", "item", "time", "rating", "weight")
     return read_frame(
-        frame_of_arrays(*arrays), DataConfig(min_rating=options.min_rating, order=options.order)
+        frame_of_arrays(*arrays), options.model_copy(update=dict.fromkeys(names, None))
     )
 
 
@@ -63,21 +71,17 @@ def frame_of_arrays(users: Any, items: Any, times: Any = None, weights: Any = No
         ) from None
 
 
-def _from_pandas(column: "pd.Series[Any]", role: str) -> pl.Series:
+def _from_pandas(column: "pd.Series[Any]", role: str, reading: Reading) -> pl.Series:
     if column.dtype != object:
         try:
             return pl.from_pandas(column.reset_index(drop=True).to_frame(role))[role]
         except (*POLARS_ERRORS, TypeError, ValueError, OverflowError, ImportError) as error:
             raise DataError(
-                f"{_place(0)}: got a {role} column of type {column.dtype} that cannot be read "
-                f"({first_line(error)}), expected text or numbers; convert the column"
+                f"{reading.place(0)}: got a {role} column of type {column.dtype} that cannot be "
+                f"read ({first_line(error)}), expected text or numbers; convert the column"
             ) from None
     values = [
         None if missing else value
         for value, missing in zip(column.to_list(), column.isna().to_list(), strict=True)
     ]
-    return check_values(values, role, _place)
-
-
-def _place(row: int) -> str:
-    return f"data frame, row {row}"
+    return check_values(values, role, reading)

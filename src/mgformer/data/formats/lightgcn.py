@@ -1,47 +1,58 @@
 """Read LightGCN's text files: each line has a user and then the user's items."""
 
-import logging
 from pathlib import Path
 
 import polars as pl
 
-from mgformer.data.formats.columns import check_columns, with_integer_ids
+from mgformer.data.formats.checks import check_columns
 from mgformer.data.formats.packed import read_bytes
-from mgformer.data.formats.text import HEAD_BYTES, decode, guess_separator, head_of
+from mgformer.data.formats.reading import Reading
+from mgformer.data.formats.text import (
+    HEAD_BYTES,
+    NOT_UTF8,
+    decode,
+    guess_separator,
+    head_of,
+    is_broken,
+    readable,
+)
 from mgformer.data.options import DataConfig
 from mgformer.errors import DataError
 
-log = logging.getLogger("mgformer")
 
-
-def read_lightgcn(path: Path, options: DataConfig) -> pl.DataFrame:
+def read_lightgcn(path: Path, options: DataConfig) -> tuple[pl.DataFrame, Reading]:
     """Read the pairs of a LightGCN file."""
     if options.min_rating is not None:
         raise DataError(
             f"{path}: got lists of items, which have no ratings, expected ratings because of "
             "data.min_rating; remove that option, or use --set data.format=csv"
         )
-    lines = pl.Series(
-        "line",
-        decode(read_bytes(path, gigabytes=options.max_unpacked), path).split("\n"),
-        dtype=pl.String,
+    reading = Reading(str(path), skip=options.on_error == "skip")
+    content = read_bytes(path, gigabytes=options.max_unpacked)
+    lines = decode(content, path, tolerant=reading.skip).split("\n")
+    for number, line in enumerate(lines if reading.skip else (), start=1):
+        if is_broken(line):
+            reading.refuse_line(number, NOT_UTF8, "correct or remove the line")
+            lines[number - 1] = ""
+    fields = pl.Series("line", lines, dtype=pl.String).str.extract_all(r"\S+").to_frame()
+    pairs = (
+        fields.with_row_index("number", offset=1)
+        .select("number", user=pl.col("line").list.first(), item=pl.col("line").list.slice(1))
+        .filter(pl.col("item").list.len() > 0)
     )
-    fields = lines.str.extract_all(r"\S+").to_frame()
-    pairs = fields.select(
-        user=pl.col("line").list.first(), item=pl.col("line").list.slice(1)
-    ).filter(pl.col("item").list.len() > 0)
     if not pairs.height:
         raise DataError(
             f"{path}:1: got no line of a user and items, expected 'user item item …'; "
             "for another kind of file use --set data.format=csv"
         )
+    pairs = pairs.explode("item")
+    reading.numbers = pairs["number"].to_numpy()
     ordered = options.model_copy(update={"order": "none" if options.order == "none" else "file"})
-    checked = check_columns(pairs.explode("item"), ordered, str(path), lambda _: str(path))
-    frame = with_integer_ids(checked, path, lambda _: str(path))
+    frame = check_columns(pairs.drop("number"), ordered, reading, typed=False)
     if options.order == "auto" and _is_sorted(frame):
-        log.info("%s: the items of every line are sorted, so their order says nothing", path)
-        return frame.drop("place")
-    return frame
+        reading.notes.append("the items of every line are sorted, so their order says nothing")
+        frame = frame.drop("place")
+    return frame, reading
 
 
 def _is_sorted(frame: pl.DataFrame) -> bool:
@@ -51,12 +62,18 @@ def _is_sorted(frame: pl.DataFrame) -> bool:
     return not frame.select(falls.any()).item()
 
 
-def looks_like_lightgcn(path: Path) -> bool:
+def looks_like_lightgcn(path: Path, tolerant: bool = False) -> bool:
     """Return whether lines are separated by white space and differ in length."""
     lines = [
         line
-        for line in decode(head_of(read_bytes(path, HEAD_BYTES + 1)), path).split("\n")
+        for line in decode(
+            head_of(read_bytes(path, HEAD_BYTES + 1)), path, tolerant=tolerant
+        ).split("\n")
         if line.strip()
     ]
     lengths = {len(line.split()) for line in lines}
-    return len(lengths) > 1 and guess_separator("\n".join(lines), path) in (" ", "\t", None)
+    return len(lengths) > 1 and guess_separator(readable("\n".join(lines)), path) in (
+        " ",
+        "\t",
+        None,
+    )

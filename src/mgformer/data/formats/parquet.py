@@ -8,9 +8,11 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from mgformer.data.formats.columns import check_columns, find_columns
+from mgformer.data.formats.checks import check_columns
+from mgformer.data.formats.columns import find_columns
 from mgformer.data.formats.packed import is_packed, most_unpacked, read_bytes, too_large
 from mgformer.data.formats.parquet_check import TooLargeError, check_parquet
+from mgformer.data.formats.reading import IN_TABLE, Reading
 from mgformer.data.formats.values import POLARS_ERRORS, first_line
 from mgformer.data.options import DataConfig
 from mgformer.errors import DataError, MgformerError
@@ -19,14 +21,15 @@ ROW_BYTES = 32
 """Bytes of a row in memory: a user, an item, a time and a rating or weight."""
 
 
-def read_parquet(path: Path, options: DataConfig) -> pl.DataFrame:
+def read_parquet(path: Path, options: DataConfig) -> tuple[pl.DataFrame, Reading]:
     """Read the columns of users, items, times, ratings and weights of a Parquet file."""
+    reading = Reading(str(path), form=IN_TABLE, skip=options.on_error == "skip")
     with opened_parquet(path, options.max_unpacked) as table:
-        columns = find_columns(table.collect_schema().names(), options, str(path))
+        columns = find_columns(table.collect_schema().names(), options, str(path), reading)
         # By position, because polars takes names such as "^user$" for patterns.
         chosen = table.select(pl.nth(at).alias(role) for role, at in columns.items())
         frame = chosen.collect()
-    return check_columns(frame, options, str(path), lambda row: f"{path}: row {row}")
+    return check_columns(frame, options, reading), reading
 
 
 @contextmanager

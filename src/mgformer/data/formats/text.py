@@ -2,12 +2,12 @@
 
 import contextlib
 import csv
-import io
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from mgformer.data.formats.reading import Reading
 from mgformer.errors import DataError
 
 Row = tuple[int, list[str]]
@@ -16,6 +16,8 @@ SEPARATORS = (",", "\t", ";", "|", "::", " ")
 HEAD_BYTES = 1 << 16
 # Replaces a separator of several characters: polars and csv accept only one.
 _UNIT = "\x1f"
+NOT_UTF8 = "got bytes that are not UTF-8, expected UTF-8 text"
+_ESCAPED = re.compile("[\udc80-\udcff]")
 
 
 def head_of(data: bytes) -> bytes:
@@ -25,16 +27,31 @@ def head_of(data: bytes) -> bytes:
     return data[: data.rfind(b"\n", 0, HEAD_BYTES) + 1 or HEAD_BYTES]
 
 
-def decode(data: bytes, path: Path) -> str:
-    """Decode UTF-8; an error names the first line that is not UTF-8."""
+def decode(data: bytes, path: Path, tolerant: bool = False) -> str:
+    """Decode UTF-8; an error names the first line that is not UTF-8.
+
+    With `tolerant`, `is_broken` tells which lines are not UTF-8.
+    """
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
+        if tolerant:
+            return data.decode("utf-8-sig", "surrogateescape")
         line = data.count(b"\n", 0, error.start) + 1
         raise DataError(
-            f"{path}:{line}: got bytes that are not UTF-8, expected UTF-8 text; convert the file, "
-            "for example with iconv -f latin1 -t utf-8"
+            f"{path}:{line}: {NOT_UTF8}; convert the file, for example with "
+            "iconv -f latin1 -t utf-8"
         ) from None
+
+
+def is_broken(line: str) -> bool:
+    """Return whether a line was not UTF-8."""
+    return not line.isascii() and _ESCAPED.search(line) is not None
+
+
+def readable(text: str) -> str:
+    """Return text with a replacement character for each byte that was not UTF-8."""
+    return _ESCAPED.sub("\ufffd", text)
 
 
 def one_character(data: bytes, sep: str) -> tuple[bytes, str]:
@@ -46,25 +63,50 @@ def one_character(data: bytes, sep: str) -> tuple[bytes, str]:
     return data, sep
 
 
-def split_rows(data: bytes, sep: str, path: Path, quoted: bool = True) -> Iterator[Row]:
-    """Yield the rows that are not blank."""
+def split_rows(
+    data: bytes,
+    sep: str,
+    path: Path,
+    quoted: bool = True,
+    problem_of: Callable[[list[str]], str | None] = lambda _: None,
+    reading: Reading | None = None,
+) -> Iterator[Row]:
+    """Yield the rows that are not blank.
+
+    `problem_of` says what is wrong with a row. If such rows are left out, only the first line of a
+    row is: a quote that is not closed makes one row of many lines.
+    """
+    reading = reading or Reading(str(path))
     data, sep = one_character(data, sep)
     quoted = quoted and sep != _UNIT
-    lines = io.StringIO(decode(data, path), newline="\n")
-    reader = csv.reader(
-        lines, delimiter=sep, quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
-    )
-    begin = 1
-    try:
-        for row in reader:
-            if len(row) > 1 or "".join(row).strip():
-                yield begin, row
-            begin = reader.line_num + 1
-    except csv.Error as error:
-        raise DataError(
-            f"{path}:{begin}: got a row that cannot be split ({error}), expected fields separated "
-            f"by {sep!r}; look for a quote that is not closed"
-        ) from None
+    lines = decode(data, path, tolerant=reading.skip).split("\n")
+    begin = 0
+    while begin < len(lines):
+        first = begin
+        feed = (lines[at] + "\n" * (at + 1 < len(lines)) for at in range(first, len(lines)))
+        reader = csv.reader(
+            feed, delimiter=sep, quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
+        )
+        try:
+            for row in reader:
+                end = first + reader.line_num
+                if len(row) > 1 or "".join(row).strip():
+                    problem = problem_of(row)
+                    if problem is None:
+                        yield begin + 1, row
+                    else:
+                        reading.refuse_line(begin + 1, problem, "correct or remove the line")
+                        if end > begin + 1:
+                            break
+                begin = end
+            else:
+                return
+        except csv.Error as error:
+            problem = (
+                f"got a row that cannot be split ({error}), expected fields separated by {sep!r}"
+            )
+            reading.refuse_line(begin + 1, problem, "look for a quote that is not closed")
+        begin += 1
 
 
 def first_rows(text: str, sep: str, path: Path, most: int, quoted: bool = True) -> list[Row]:
