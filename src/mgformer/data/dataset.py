@@ -8,7 +8,7 @@ the catalog.
 
 import hashlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from itertools import combinations
@@ -20,10 +20,11 @@ import polars as pl
 from numpy.typing import NDArray
 
 from mgformer.data.entries import CATALOG, data_home, entry, local_form
-from mgformer.data.formats import SUFFIXES, format_of, read_file, suffix_of
+from mgformer.data.formats import SUFFIXES, format_of, read_table, suffix_of
 from mgformer.data.formats.feedback import is_feedback, read_feedback
 from mgformer.data.formats.frames import read_arrays, read_frame
 from mgformer.data.formats.packed import plain_name
+from mgformer.data.formats.reading import Reading, say
 from mgformer.data.ids import Ids, number
 from mgformer.data.interactions import Interactions
 from mgformer.data.item_names import read_item_names
@@ -53,6 +54,8 @@ class Dataset:
     """[I] name of each item; null if it is not known."""
     rows: pl.DataFrame | None = None
     """The rows of the source, before repeated pairs are merged; None unless they were asked for."""
+    readings: Sequence[Reading] = ()
+    """What was noticed while each file was read."""
 
     @cached_property
     def fingerprint(self) -> str:
@@ -104,7 +107,7 @@ def read_dataset(
     """Read a file, a folder, a data frame or arrays (users, items, times, weights)."""
     options = options or DataConfig()
     names_file = options.item_names
-    parts = None
+    parts, readings = None, list[Reading]()
     with phase("reading", None):
         if isinstance(source, Path) and is_feedback(source):
             rows = read_feedback(source, options)
@@ -113,16 +116,18 @@ def read_dataset(
             files, names_beside = _files_of(source) if source.is_dir() else ({"": source}, None)
             names_file = names_file or names_beside
             if "" in files:
-                rows = read_file(files[""], options)
+                rows, reading = read_table(files[""], options)
+                readings.append(reading)
                 interactions = Interactions.from_frame(rows)
             else:
-                rows, interactions, parts = _read_parts(files, options)
+                rows, interactions, parts, readings = _read_parts(files, options)
         elif isinstance(source, tuple):
             rows = read_arrays(source, options)
             interactions = Interactions.from_frame(rows)
         else:
             rows = read_frame(source, options)
             interactions = Interactions.from_frame(rows)
+        say(readings)
         if options.k_core > 1:
             before, interactions = len(interactions), interactions.core(options.k_core)
             if not len(interactions):
@@ -139,7 +144,9 @@ def read_dataset(
             item_names = read_item_names(names_file, interactions.items, gigabytes=limit)
     if name is None and isinstance(source, Path):
         name = source.resolve().name if source.is_dir() else source.name.partition(".")[0]
-    return Dataset(name or "data", interactions, parts, item_names, rows if keep_rows else None)
+    return Dataset(
+        name or "data", interactions, parts, item_names, rows if keep_rows else None, readings
+    )
 
 
 def load_dataset(
@@ -216,7 +223,7 @@ def _files_of(folder: Path) -> tuple[dict[str, Path], Path | None]:
 
 def _read_parts(
     files: Mapping[str, Path], options: DataConfig
-) -> tuple[pl.DataFrame, Interactions, dict[str, Interactions]]:
+) -> tuple[pl.DataFrame, Interactions, dict[str, Interactions], list[Reading]]:
     """Read the parts of a dataset; return all rows and pairs together, and each part."""
     if options.k_core > 1:
         raise DataError(
@@ -228,10 +235,11 @@ def _read_parts(
     # LightGCN file, all parts whose extension does not say otherwise are.
     if "lightgcn" in formats.values():
         formats |= {p: "lightgcn" for p, path in files.items() if SUFFIXES[suffix_of(path)] is None}
-    frames = {
-        part: read_file(path, options.model_copy(update={"format": formats[part]}))
+    tables = {
+        part: read_table(path, options.model_copy(update={"format": formats[part]}))
         for part, path in files.items()
     }
+    frames = {part: frame for part, (frame, _) in tables.items()}
     if all(name in ("parquet", "jsonl") for name in formats.values()):
         _refuse_mixed_ids(frames, files)
     if "place" in frames["train"].columns:  # the other parts may be sorted, but they come later
@@ -256,7 +264,8 @@ def _read_parts(
     }
     _check_disjoint(parts, files)
     _check_known(parts, files)
-    return pooled, reduce(Interactions.union, parts.values()), parts
+    readings = [reading for _, reading in tables.values()]
+    return pooled, reduce(Interactions.union, parts.values()), parts, readings
 
 
 def _refuse_mixed_ids(frames: Mapping[str, pl.DataFrame], files: Mapping[str, Path]) -> None:

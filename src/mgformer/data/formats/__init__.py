@@ -15,7 +15,7 @@ from mgformer.data.formats.jsonl import read_jsonl
 from mgformer.data.formats.lightgcn import looks_like_lightgcn, read_lightgcn
 from mgformer.data.formats.packed import plain_name, read_bytes
 from mgformer.data.formats.parquet import read_parquet
-from mgformer.data.formats.reading import Reading
+from mgformer.data.formats.reading import Reading, say
 from mgformer.data.options import DataConfig, Format
 from mgformer.errors import DataError, did_you_mean
 
@@ -39,7 +39,7 @@ SUFFIXES: dict[str, Format | None] = {
 def read_file(path: Path, options: DataConfig) -> pl.DataFrame:
     """Read one file into checked columns, and log what was noticed."""
     frame, reading = read_table(path, options)
-    reading.say()
+    say([reading])
     return frame
 
 

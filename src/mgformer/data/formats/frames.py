@@ -6,7 +6,7 @@ import polars as pl
 
 from mgformer.data.formats.checks import check_columns
 from mgformer.data.formats.columns import find_columns
-from mgformer.data.formats.reading import IN_MEMORY, Reading
+from mgformer.data.formats.reading import IN_MEMORY, Reading, say
 from mgformer.data.formats.values import POLARS_ERRORS, check_values, first_line
 from mgformer.data.options import DataConfig
 from mgformer.errors import DataError
@@ -37,7 +37,7 @@ def read_frame(
             "or a tuple of arrays"
         )
     frame = check_columns(frame, options, reading)
-    reading.say()
+    say([reading])
     return frame
 
 

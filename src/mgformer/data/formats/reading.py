@@ -153,13 +153,18 @@ class Reading:
         unused += [f"ignored: {others}"] if others else []
         return found + (["; ".join(unused)] if unused else []) + self.notes
 
-    def say(self) -> None:
-        """Log what was noticed, and which rows were left out."""
-        for line in self.lines():
-            log.info("%s: %s", self.source, line)
-        if self.num_skipped:
-            first = "".join(f"\n  {line}" for line in self.first_skipped)
-            more = self.num_skipped - len(self._first)
-            rest = f"\n  and {more:,} more" if more else ""
-            message = "%s: left out %s rows that cannot be used:%s%s"
-            log.warning(message, self.source, f"{self.num_skipped:,}", first, rest)
+
+def say(readings: Iterable[Reading]) -> None:
+    """Log what was noticed, and which rows were left out; what holds for all files only once."""
+    said: set[str] = set()
+    for reading in readings:
+        for line in reading.lines():
+            if line not in said:
+                log.info("%s: %s", reading.source, line)
+            said.add(line)
+        if reading.num_skipped:
+            described = [f"\n  {line}" for line in reading.first_skipped]
+            more = reading.num_skipped - len(described)
+            described += [f"\n  and {more:,} more"] if more else []
+            message = "%s: left out %s rows that cannot be used:%s"
+            log.warning(message, reading.source, f"{reading.num_skipped:,}", "".join(described))
