@@ -15,7 +15,8 @@ from typing import Any
 
 import polars as pl
 
-from mgformer.data.formats.columns import check_columns
+from mgformer.data.formats.checks import check_columns
+from mgformer.data.formats.reading import Reading
 from mgformer.data.formats.values import check_values
 from mgformer.data.options import DataConfig
 from mgformer.errors import DataError
@@ -94,5 +95,6 @@ def read_feedback(path: Path, options: DataConfig) -> pl.DataFrame:
         del values["weight"]
     else:
         values["weight"] = [1.0 if weight is None else weight for weight in values["weight"]]
-    frame = pl.DataFrame([check_values(column, role, place) for role, column in values.items()])
-    return check_columns(frame, options, str(path), place)
+    reading = Reading(str(path), form=place, skip=options.on_error == "skip")
+    frame = pl.DataFrame([check_values(column, role, reading) for role, column in values.items()])
+    return check_columns(frame, options, reading)

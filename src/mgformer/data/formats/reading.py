@@ -15,7 +15,8 @@ log = logging.getLogger("mgformer")
 FEW = 5
 """Number of rows that are described if many are left out."""
 IN_FILE, IN_TABLE, IN_MEMORY = "{}:{}", "{}: row {}", "{}, row {}"
-"""How errors name a row: by its line in a text file, or by its position."""
+"""How errors name a row: by its line in a text file, or by its position. A function of the number
+can also name it."""
 
 
 class Reading:
@@ -28,7 +29,7 @@ class Reading:
         self,
         source: str,
         numbers: Sequence[int] | NDArray[np.integer] | None = None,
-        form: str = IN_FILE,
+        form: str | Callable[[int], str] = IN_FILE,
         skip: bool = False,
     ) -> None:
         self.source, self.form, self.skip = source, form, skip
@@ -58,7 +59,12 @@ class Reading:
 
     def place(self, row: int) -> str:
         """Return the name of a row for an error, such as "ratings.csv:7"."""
-        return self.form.format(self.source, self._number(row))
+        return self._named(self._number(row))
+
+    def _named(self, number: int) -> str:
+        if isinstance(self.form, str):
+            return self.form.format(self.source, number)
+        return self.form(number)
 
     def _number(self, row: int) -> int:
         for kept in reversed(self._kept):
@@ -106,7 +112,7 @@ class Reading:
         """Refuse or leave out a line that is no row."""
         if not self.skip:
             raise DataError(
-                f"{self.form.format(self.source, number)}: {problem}; {remedy}, or leave out such "
+                f"{self._named(number)}: {problem}; {remedy}, or leave out such "
                 "lines with --set data.on_error=skip"
             )
         self._count(1, [(number, problem)])
@@ -130,7 +136,7 @@ class Reading:
     @property
     def first_skipped(self) -> list[str]:
         """The first rows that were left out, and why."""
-        return [f"{self.form.format(self.source, number)}: {why}" for number, why in self._first]
+        return [f"{self._named(number)}: {why}" for number, why in self._first]
 
     def took(self, names: Sequence[str], positions: Mapping[Any, int], ratings: str | None) -> None:
         """Note which columns were taken, and the name of ratings that nothing uses."""
