@@ -60,14 +60,25 @@ def test_a_bundle_moves_into_a_folder_in_service_as_documented(tmp_path: Path) -
     assert Recommender.load(tmp_path / "runs/mine").bundle.record.model == "popularity"
 
 
+EXPORT_GUIDE = (ROOT / "docs/guide/export.md").read_text()
+
+
+def export_commands() -> list[list[str]]:
+    lines = [line for block in blocks(EXPORT_GUIDE, "console") for line in block.splitlines()]
+    assert len(lines) == 5
+    assert all(line.startswith("mgformer export runs/mine --format ") for line in lines)
+    return [shlex.split(line)[1:] for line in lines]
+
+
 def test_exports_are_used_as_documented(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     recommender = Recommender.fit("demo", "bprmf", train={"epochs": 5})
-    for form in ("onnx", "faiss", "parquet"):
-        export(recommender.bundle, form, Path("runs/mine/export"))
-    _, new_user, index, _ = blocks((ROOT / "docs/guide/export.md").read_text(), "python")
+    recommender.save(Path("runs/mine"))
+    for command in export_commands():
+        assert mgformer(*command).returncode == 0, command
+    *_, new_user, index, _ = blocks(EXPORT_GUIDE, "python")
     exec(new_user, {})
     answer = recommender.recommend_for(["sailing-02", "sailing-03"], 5, exclude_seen=False)
     assert capsys.readouterr().out.strip() == str(answer["item"].to_list())
@@ -75,6 +86,20 @@ def test_exports_are_used_as_documented(
     found = recommender.recommend(recommender.bundle.users.values[:3], 5, exclude_seen=False)
     lists = found.group_by("user", maintain_order=True).agg("item")["item"]
     assert capsys.readouterr().out.strip() == str(lists.to_list())
+
+
+def test_exports_of_item_weights_are_used_as_documented(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    recommender = Recommender.fit("demo", "ridge")
+    recommender.save(Path("runs/mine"))
+    for *command, form in export_commands():
+        assert mgformer(*command, form).returncode == (2 if form == "faiss" else 0), form
+    answer = recommender.recommend_for(["sailing-02", "sailing-03"], 5, exclude_seen=False)
+    for code in blocks(EXPORT_GUIDE, "python")[:2]:
+        exec(code, {})
+        assert capsys.readouterr().out.strip() == str(answer["item"].to_list())
 
 
 def test_exports_with_a_guide_are_used_as_documented(
@@ -85,7 +110,7 @@ def test_exports_with_a_guide_are_used_as_documented(
     recommender = Recommender.fit("demo", "guided", **sections)
     for form in ("npz", "faiss", "onnx", "parquet"):
         export(recommender.bundle, form, Path("runs/mine/export"))
-    user, new_user, _, search = blocks((ROOT / "docs/guide/export.md").read_text(), "python")
+    *_, user, new_user, _, search = blocks(EXPORT_GUIDE, "python")
     lists = recommender.recommend(["bella-787"], 5, exclude_seen=False)
     answer = recommender.recommend_for(["sailing-02", "sailing-03"], 5, exclude_seen=False)
     for code, expected in ((user, lists), (new_user, answer), (search, lists)):

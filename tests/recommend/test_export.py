@@ -14,8 +14,12 @@ import torch
 
 from mgformer.data.ids import Ids
 from mgformer.errors import BundleError, ConfigError
-from mgformer.ranking.scorers import DotScorer
-from mgformer.recommend.export import FORMS, export, model_card, reranked, to_onnx
+from mgformer.ranking.scorers import DotScorer, HistoryScorer
+from mgformer.recommend.export import FORMS, export, parts
+from mgformer.recommend.export.card import model_card
+from mgformer.recommend.export.index import reranked, to_faiss
+from mgformer.recommend.export.onnx_models import to_onnx
+from mgformer.recommend.lists import items_of
 from mgformer.recommend.query import Query
 from mgformer.recommend.recommender import Recommender
 from tests.command import assert_one_line, mgformer, succeed
@@ -64,8 +68,11 @@ def test_the_recall_of_the_faiss_index_is_measured(recommender, tmp_path: Path):
     import faiss
 
     done = export(recommender.bundle, "faiss", tmp_path)
-    assert done["recall@20"] > 0.95
+    assert done["index"] == "flat, exact"
+    assert done["recall@20"] > 0.999  # items with equal scores may change places
+    assert done["milliseconds_per_search"] > 0
     index = faiss.read_index(str(tmp_path / "items.faiss"))
+    assert isinstance(index, faiss.IndexFlat)
     scorer = recommender.bundle.scorer
     _, found = index.search(scorer.users[:1].numpy(), 1)
     assert found[0, 0] == int((scorer.items @ scorer.users[0]).argmax())
@@ -175,12 +182,80 @@ def test_exports_age_histories_like_the_library(tmp_path: Path):
     assert np.abs(found[0] - found[1]).max() > 0.01  # the order matters
 
 
-def test_a_guide_without_sparse_weights_is_not_exported(tmp_path: Path):
+def test_many_items_get_a_graph_of_neighbors_and_poor_recall_is_said(
+    recommender, tmp_path: Path, monkeypatch, caplog
+):
+    import faiss
+
+    monkeypatch.setitem(FORMS, "faiss", partial(to_faiss, most_exact=0))
+    done = export(recommender.bundle, "faiss", tmp_path)
+    index = faiss.downcast_index(faiss.read_index(str(tmp_path / "items.faiss")))
+    assert done["index"] == f"HNSW, efSearch {index.hnsw.efSearch}"
+    assert done["recall@20"] > 0.95
+    assert not [r for r in caplog.records if "items.faiss" in r.getMessage()]
+    # An index whose vectors are shuffled finds other items.
+    monkeypatch.setattr(faiss.IndexFlatIP, "add", lambda index, rows: None)
+    monkeypatch.setitem(FORMS, "faiss", to_faiss)
+    assert export(recommender.bundle, "faiss", tmp_path)["recall@20"] == 0
+    (warning,) = [r.getMessage() for r in caplog.records if "items.faiss" in r.getMessage()]
+    assert "finds only 0.0% of the exact top 20" in warning
+
+
+@pytest.mark.parametrize("model", ["itemknn", "rp3beta", "ease", "ridge", "puresvd", "gfcf"])
+def test_models_that_compare_items_export_their_weights(model: str, tmp_path: Path):
+    import onnxruntime
+
+    score = {"eta": 0.3, "kappa": 1.5}
+    bundle = Recommender.fit("demo", model, score=score).bundle
+    scorer, users = bundle.scorer, torch.tensor([3, 200])
+    assert isinstance(scorer, HistoryScorer)
+    assert scorer.item_factors is not None
+    expected = scorer.scores(users).numpy()
+    for form in ("npz", "parquet", "onnx"):
+        export(bundle, form, tmp_path)
+    weights = sp.load_npz(tmp_path / "item_weights.npz")
+    assert weights.shape == (400, 400)
+    arrays = np.load(tmp_path / "items.npz")
+    assert arrays["item_ids"].tolist() == bundle.items.values.to_list()
+    assert arrays["kappa"] == 1.5
+    session = onnxruntime.InferenceSession(tmp_path / "scores.onnx")
+    histories = [items_of(bundle, int(user)) for user in users]
+    for history, row in zip(histories, expected, strict=True):
+        places = np.arange(1, len(history) + 1) / len(history)
+        counts = np.exp(-1.5 * (1 - places))  # the latest is last
+        np.testing.assert_allclose(counts @ weights[history], row, atol=1e-5)
+        (scores,) = session.run(["scores"], {"history": history.astype(np.int64)})
+        np.testing.assert_allclose(scores, row, atol=1e-5)
+        backwards = session.run(["scores"], {"history": history[::-1].astype(np.int64)})[0]
+        assert np.abs(backwards - row).max() > 1e-3  # the order matters
+    assert np.abs(expected).max() > 0.01
+    table = pl.read_parquet(tmp_path / "item_weights.parquet")
+    assert table["weight"].sum() == pytest.approx(weights.sum(), rel=1e-4)
+    first = table.row(0, named=True)
+    row, column = (bundle.items.encode([first[name]])[0] for name in ("item", "adds_to"))
+    assert weights[[row]].toarray()[0, column] == first["weight"]
+    with pytest.raises(ConfigError, match=f"{model} has no vectors to search among"):
+        export(bundle, "faiss", tmp_path)
+
+
+def test_a_matrix_that_is_too_large_is_refused(tmp_path: Path, monkeypatch):
+    bundle = Recommender.fit("demo", "ease").bundle
+    monkeypatch.setattr(parts, "MOST_WEIGHTS", 400 * 400 - 1)
+    for form in ("npz", "onnx"):
+        with pytest.raises(ConfigError, match="160,000 entries, expected at most 159,999; train"):
+            export(bundle, form, tmp_path)
+
+
+def test_a_dense_guide_is_exported_too(tmp_path: Path):
     bundle = Recommender.fit(
         "demo", "guided", score={"guide": "gfcf", "delta": 1.0}, train={"epochs": 1}
     ).bundle
-    with pytest.raises(ConfigError, match="only the guide ridge can be exported"):
-        export(bundle, "npz", tmp_path)
+    export(bundle, "npz", tmp_path)
+    weights = sp.load_npz(tmp_path / "guide.npz")
+    rows = bundle.scorer.history.histories[:3]
+    expected = bundle.scorer.history.scores(torch.arange(3)).numpy()
+    np.testing.assert_allclose((rows @ weights).toarray(), expected, atol=1e-5)
+    assert np.abs(expected).max() > 0.01
 
 
 @pytest.mark.parametrize("fault", ["wrong", "not finite"])
@@ -196,7 +271,7 @@ def test_an_onnx_model_that_differs_from_the_library_is_not_written(
             return replace(scorer, users=fold_in(scorer, histories).users * torch.nan)
 
         monkeypatch.setattr(DotScorer, "fold_in", broken)
-    with pytest.raises(BundleError, match="its vectors differ from those of the library by"):
+    with pytest.raises(BundleError, match="it differs from the library by"):
         export(recommender.bundle, "onnx", tmp_path)
     assert list(tmp_path.iterdir()) == []
 
@@ -211,12 +286,8 @@ def test_the_model_card_has_data_protocol_and_figures(recommender):
     assert f"- epochs: {record.epochs}\n" in card
 
 
-def test_models_without_vectors_export_only_a_card(tmp_path: Path):
-    bundle = Recommender.fit("demo", "itemknn").bundle
-    for form in FORMS.keys() - {"card"}:
-        with pytest.raises(ConfigError, match="itemknn has no vectors to export"):
-            export(bundle, form, tmp_path)
-    export(bundle, "card", tmp_path)
+def test_the_model_card_of_a_model_without_epochs(tmp_path: Path):
+    export(Recommender.fit("demo", "itemknn").bundle, "card", tmp_path)
     card = (tmp_path / "MODEL_CARD.md").read_text()
     assert card.startswith("# itemknn on demo")
     assert "epochs:" not in card

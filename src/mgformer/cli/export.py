@@ -15,7 +15,10 @@ def command(
     signed: Signed = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write vectors, a search index, an ONNX model or a model card."""
+    """Write a recommender as files for other programs.
+
+    These are vectors or item-item weights, a search index, an ONNX model, or a model card.
+    """
     from mgformer.recommend.export import check_form, export  # here, so that --help is instant
     from mgformer.runs.bundle_files import load_bundle
 
@@ -29,4 +32,5 @@ def command(
     for file in done.pop("files"):
         out.print(f"{folder / file}")
     for name, value in done.items():
-        out.print(f"{name.replace('_', ' ')}: {value:.4g}")
+        shown = value if isinstance(value, str) else f"{value:.4g}"
+        out.print(f"{name.replace('_', ' ')}: {shown}")

@@ -1,0 +1,67 @@
+"""Vectors and item-item matrices as Parquet, and as arrays of numpy and scipy."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import scipy.sparse as sp
+
+from mgformer.graph.sparse import row_numbers
+from mgformer.ranking.scorers import HistoryScorer
+from mgformer.recommend.export.parts import (
+    Export,
+    Files,
+    guide_of,
+    item_weights,
+    sparse_file,
+    vectors_to_export,
+)
+from mgformer.runs.bundle import Bundle
+
+
+def to_parquet(bundle: Bundle) -> Export:
+    """Return tables of vectors, or of what items give to items."""
+    if isinstance(bundle.scorer, HistoryScorer):
+        table = _weights_table(bundle, item_weights(bundle))
+        return {"item_weights.parquet": table.write_parquet}, {"kappa": bundle.record.kappa or 0.0}
+    scorer, files = vectors_to_export(bundle), Files()
+    sides = {"user": (bundle.users, scorer.users), "item": (bundle.items, scorer.items)}
+    for side, (ids, vectors) in sides.items():
+        array = pl.Series(vectors.numpy(), dtype=pl.Array(pl.Float32, vectors.shape[1]))
+        table = pl.DataFrame({"id": ids.values, "vector": array})
+        if side == "item" and bundle.item_names is not None:
+            table = table.with_columns(bundle.item_names.rename("name"))
+        files[f"{side}_vectors.parquet"] = table.write_parquet
+    if (guide := guide_of(bundle)) is not None:
+        files["guide.parquet"] = _weights_table(bundle, guide).write_parquet
+    return files, {}
+
+
+def _weights_table(bundle: Bundle, weights: sp.csr_array) -> pl.DataFrame:
+    columns = {
+        "item": bundle.items.decode(row_numbers(weights)),
+        "adds_to": bundle.items.decode(weights.indices),
+        "weight": weights.data,
+    }
+    return pl.DataFrame(columns)
+
+
+def to_npz(bundle: Bundle) -> Export:
+    """Return arrays of vectors, or of what items give to items."""
+    # Ids are integers or text of fixed width; reading objects would need pickle.
+    user_ids, item_ids = (np.array(ids.values.to_list()) for ids in (bundle.users, bundle.items))
+    arrays: dict[str, Any] = {"item_ids": item_ids, "kappa": bundle.record.kappa or 0.0}
+    if isinstance(bundle.scorer, HistoryScorer):
+        name, weights = "items.npz", sparse_file("item_weights.npz", item_weights(bundle))
+    else:
+        scorer, guide = vectors_to_export(bundle), guide_of(bundle)
+        name, weights = "vectors.npz", {} if guide is None else sparse_file("guide.npz", guide)
+        users, items = scorer.users.numpy(), scorer.items.numpy()
+        arrays |= {"users": users, "items": items, "user_ids": user_ids}
+
+    def write(draft: Path) -> None:
+        with draft.open("wb") as file:
+            np.savez(file, **arrays)
+
+    return {name: write} | weights, {}
