@@ -13,12 +13,13 @@ Models that compare items with items have no vectors. They write the matrix of w
 history gives to each item, and an ONNX model that computes scores:
 
     parquet   item_weights.parquet
-    npz       item_weights.npz (for scipy.sparse.load_npz), items.npz: item_ids, kappa
+    npz       items.npz: item_ids, kappa; item_weights.npz (for scipy.sparse.load_npz), or
+              item_weights.npy if all pairs have a weight
     onnx      scores.onnx
 
-A guide adds such a matrix to the score of vectors: guide.parquet, guide.npz, or a second output of
-the ONNX model. An index finds the nearest vectors. With a guide, the items that the guide scores
-highest are candidates too, and all candidates are ordered by the sum.
+A guide adds such a matrix to the score of vectors: guide.parquet, guide.npz (or .npy), or a second
+output of the ONNX model. An index finds the nearest vectors. With a guide, the items that the guide
+scores highest are candidates too, and all candidates are ordered by the sum.
 """
 
 from collections.abc import Callable

@@ -12,10 +12,11 @@ from mgformer.ranking.scorers import HistoryScorer
 from mgformer.recommend.export.parts import (
     Export,
     Files,
+    ItemWeights,
     guide_of,
     item_weights,
-    sparse_file,
     vectors_to_export,
+    weights_file,
 )
 from mgformer.runs.bundle import Bundle
 
@@ -38,7 +39,11 @@ def to_parquet(bundle: Bundle) -> Export:
     return files, {}
 
 
-def _weights_table(bundle: Bundle, weights: sp.csr_array) -> pl.DataFrame:
+def _weights_table(bundle: Bundle, weights: ItemWeights) -> pl.DataFrame:
+    """Return a row for each pair with a weight, or for each item if all pairs have one."""
+    if not isinstance(weights, sp.csr_array):
+        rows = pl.Series(weights, dtype=pl.Array(pl.Float32, weights.shape[1]))
+        return pl.DataFrame({"item": bundle.items.values, "weights": rows})
     columns = {
         "item": bundle.items.decode(row_numbers(weights)),
         "adds_to": bundle.items.decode(weights.indices),
@@ -53,10 +58,10 @@ def to_npz(bundle: Bundle) -> Export:
     user_ids, item_ids = (np.array(ids.values.to_list()) for ids in (bundle.users, bundle.items))
     arrays: dict[str, Any] = {"item_ids": item_ids, "kappa": bundle.record.kappa or 0.0}
     if isinstance(bundle.scorer, HistoryScorer):
-        name, weights = "items.npz", sparse_file("item_weights.npz", item_weights(bundle))
+        name, weights = "items.npz", weights_file("item_weights", item_weights(bundle))
     else:
-        scorer, guide = vectors_to_export(bundle), guide_of(bundle)
-        name, weights = "vectors.npz", {} if guide is None else sparse_file("guide.npz", guide)
+        scorer = vectors_to_export(bundle)
+        name, weights = "vectors.npz", weights_file("guide", guide_of(bundle))
         users, items = scorer.users.numpy(), scorer.items.numpy()
         arrays |= {"users": users, "items": items, "user_ids": user_ids}
 

@@ -20,10 +20,11 @@ from mgformer.ranking.topk import top_k
 from mgformer.recommend.export.parts import (
     Export,
     Files,
+    ItemWeights,
     guide_of,
     item_ids,
-    sparse_file,
     vectors_to_export,
+    weights_file,
 )
 from mgformer.runs.bundle import Bundle
 
@@ -87,8 +88,7 @@ def to_faiss(bundle: Bundle, most_exact: int = MOST_EXACT) -> Export:
         "milliseconds_per_search": _milliseconds(index, vectors[:TIMED_USERS], k),
     }
     files: Files = {"items.faiss": lambda draft: _write(index, draft)}
-    weights = {} if guide is None else sparse_file("guide.npz", guide)
-    return files | item_ids(bundle) | weights, measured
+    return files | item_ids(bundle) | weights_file("guide", guide), measured
 
 
 def _write(index: Any, draft: Path) -> None:
@@ -113,7 +113,7 @@ def _searched(
     users: NDArray[np.int64],
     vectors: NDArray[np.float32],
     k: int,
-    guide: sp.csr_array | None,
+    guide: ItemWeights | None,
 ) -> NDArray[np.int64]:
     """Return the k best items [n, k] of users by the index, and by the guide if there is one."""
     if guide is None:

@@ -18,10 +18,10 @@ from mgformer.ranking.scorers import DotScorer, HistoryScorer
 from mgformer.recommend.export.parts import (
     Export,
     Files,
-    added_up,
-    check_size,
+    ItemWeights,
     guide_of,
     item_ids,
+    summed,
     vectors_to_export,
 )
 from mgformer.recommend.lists import as_rows, items_of
@@ -68,6 +68,16 @@ class GraphBuilder:
     def dot(self, a: str, b: str) -> str:
         """Add a dot product of two vectors."""
         return self.add("ReduceSum", self.add("Mul", a, b), keepdims=0)
+
+    def given(self, weights: ItemWeights) -> str:
+        """Add what a history gives to the score of each item [I], by weights [I, I]."""
+        if isinstance(weights, sp.csr_array):
+            return self.looked_up(weights)
+        return self.add("MatMul", self.counts, self.rows("matrix", weights))
+
+    def rows(self, name: str, matrix: NDArray[np.float32]) -> str:
+        """Add the rows [n, any] of the items of the history."""
+        return self.add("Gather", self.constant(name, matrix), "history")
 
     def looked_up(self, weights: sp.csr_array) -> str:
         """Add what a history gives to the score of each item [I], by sparse weights [I, I].
@@ -131,7 +141,8 @@ def to_onnx(bundle: Bundle, rounds: int = 40) -> Export:
         name, model = "fold_in.onnx", fold_in_graph(scorer, rounds, guide, kappa)
         expected = scorer.fold_in(histories).users.numpy()
         if guide is not None:
-            expected = np.hstack([expected, (histories @ guide).toarray()])
+            added = sp.csr_array(histories @ guide).toarray()
+            expected = np.hstack([expected, added])
     onnx.checker.check_model(model)
     data = model.SerializeToString()
     session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
@@ -151,25 +162,12 @@ def to_onnx(bundle: Bundle, rounds: int = 40) -> Export:
 def scores_graph(bundle: Bundle, scorer: HistoryScorer, kappa: float) -> Any:
     """Return the ONNX model that maps `history` [n] to `scores` [I]: c (W + TᵀT + L Rᵀ) f."""
     graph, parts = GraphBuilder(kappa), []
-    row = graph.constant("row", np.array([1, -1], np.int64))
-    flat = graph.constant("flat", np.array([-1], np.int64))
-
-    def product(matrix: str) -> str:
-        """Add counts times the rows [n, any] of the history: [1, any]."""
-        rows = graph.add("Gather", matrix, "history")
-        return graph.add("MatMul", graph.add("Reshape", graph.counts, row), rows)
-
-    if isinstance(scorer.weights, sp.csr_array) and scorer.through is None:
-        parts.append(graph.looked_up(scorer.weights))
-    elif scorer.weights is not None or scorer.through is not None:
-        check_size(bundle)
-        matrix = graph.constant("matrix", added_up(scorer, low_rank=False))
-        parts.append(graph.add("Reshape", product(matrix), flat))
+    if (weights := summed(bundle, scorer)) is not None:
+        parts.append(graph.given(weights))
     if scorer.left is not None and scorer.right is not None:
-        left = graph.constant("left", scorer.left.float().numpy())
+        own = graph.add("MatMul", graph.counts, graph.rows("left", scorer.left.float().numpy()))
         right = graph.constant("right", np.ascontiguousarray(scorer.right.float().numpy().T))
-        low_rank = graph.add("MatMul", product(left), right)
-        parts.append(graph.add("Reshape", low_rank, flat))
+        parts.append(graph.add("MatMul", own, right))
     scores = graph.add("Sum", *parts)
     if scorer.item_factors is not None:
         factors = graph.constant("factors", scorer.item_factors.float().numpy())
@@ -178,7 +176,7 @@ def scores_graph(bundle: Bundle, scorer: HistoryScorer, kappa: float) -> Any:
 
 
 def fold_in_graph(
-    scorer: DotScorer, rounds: int, guide: sp.csr_array | None = None, kappa: float = 0.0
+    scorer: DotScorer, rounds: int, guide: ItemWeights | None = None, kappa: float = 0.0
 ) -> Any:
     """Return the ONNX model, which maps `history` [n] (item numbers) to `user` [D].
 
@@ -233,5 +231,5 @@ def fold_in_graph(
     whole = add("Concat", user, "constant", axis=0)
     outputs = {"user": (whole, scorer.items.shape[1])}
     if guide is not None:
-        outputs["guide"] = (graph.looked_up(guide), scorer.num_items)
+        outputs["guide"] = (graph.given(guide), scorer.num_items)
     return graph.model("fold_in", outputs)

@@ -5,6 +5,7 @@ Shapes: I items.
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 import polars as pl
@@ -20,8 +21,11 @@ Files = dict[str, Callable[[Path], object]]
 """Names of files, and what writes them."""
 Export = tuple[Files, dict[str, float | str]]
 """The files of a form, and what was measured."""
-MOST_WEIGHTS = 100_000_000
-"""Largest number of entries of an item-item matrix; about 1 GB."""
+ItemWeights: TypeAlias = sp.csr_array | NDArray[np.float32]
+"""What an item of the history (row) gives to the score of each item (column), [I, I]."""
+MOST_WEIGHTS = 400_000_000
+"""Largest number of entries of a dense item-item matrix; an ONNX file may have 2 GB."""
+BLOCK_ROWS = 1 << 10
 
 
 def vectors_to_export(bundle: Bundle) -> DotScorer:
@@ -43,22 +47,44 @@ def history_of(bundle: Bundle) -> HistoryScorer | None:
     return bundle.scorer if isinstance(bundle.scorer, HistoryScorer) else None
 
 
-def guide_of(bundle: Bundle) -> sp.csr_array | None:
+def guide_of(bundle: Bundle) -> ItemWeights | None:
     """Return the weights [I, I] by which histories add to scores of vectors; None without."""
     return item_weights(bundle) if isinstance(bundle.scorer, SumScorer) else None
 
 
-def item_weights(bundle: Bundle) -> sp.csr_array:
+def item_weights(bundle: Bundle) -> ItemWeights:
     """Return what an item of a history gives to the score of each item, [I, I]."""
     history = history_of(bundle)
     assert history is not None
-    weights = history.weights
-    if not isinstance(weights, sp.csr_array) or history.through is not None:
+    weights = summed(bundle, history)
+    if weights is None:
+        weights = np.zeros((history.num_items, history.num_items), np.float32)
+    if history.left is not None and history.right is not None:
         check_size(bundle)
-        weights = sp.csr_array(added_up(history))
+        weights = weights.toarray() if isinstance(weights, sp.csr_array) else weights
+        right = history.right.double().T
+        for start in range(0, len(weights), BLOCK_ROWS):
+            block = slice(start, start + BLOCK_ROWS)
+            weights[block] += (history.left[block].double() @ right).numpy()
     if history.item_factors is not None:
-        weights = sp.csr_array(weights * history.item_factors.numpy())
+        factors = history.item_factors.numpy()
+        weights = sp.csr_array(weights * factors) if sp.issparse(weights) else weights * factors
     return weights.astype(np.float32)
+
+
+def summed(bundle: Bundle, history: HistoryScorer) -> ItemWeights | None:
+    """Return W + TᵀT, dense unless there is only a sparse W; None if there is neither."""
+    if history.through is None and not isinstance(history.weights, Tensor):
+        return history.weights
+    check_size(bundle)
+    total = np.zeros((history.num_items, history.num_items), np.float32)
+    if history.through is not None:
+        total += (history.through.T @ history.through).toarray()
+    if isinstance(history.weights, Tensor):
+        total += history.weights.numpy()
+    elif history.weights is not None:
+        total += history.weights.toarray()
+    return total
 
 
 def check_size(bundle: Bundle) -> None:
@@ -70,28 +96,19 @@ def check_size(bundle: Bundle) -> None:
         )
 
 
-def added_up(history: HistoryScorer, *, low_rank: bool = True) -> NDArray[np.float32]:
-    """Return W + TᵀT + L Rᵀ as one dense matrix [I, I], without the factors of items."""
-    total = np.zeros((history.num_items, history.num_items), np.float32)
-    if isinstance(history.weights, Tensor):
-        total += history.weights.numpy()
-    elif history.weights is not None:
-        total += history.weights.toarray()
-    if history.through is not None:
-        total += (history.through.T @ history.through).toarray()
-    if low_rank and history.left is not None and history.right is not None:
-        total += (history.left.double() @ history.right.double().T).numpy()
-    return total
+def weights_file(name: str, weights: ItemWeights | None) -> Files:
+    """Return a sparse matrix as .npz, for scipy.sparse.load_npz, or a dense one as .npy."""
 
-
-def sparse_file(name: str, weights: sp.csr_array) -> Files:
-    """Return a file with a sparse matrix, which scipy.sparse.load_npz reads."""
+    if weights is None:
+        return {}
+    is_sparse = isinstance(weights, sp.csr_array)
+    save = sp.save_npz if is_sparse else np.save
 
     def write(draft: Path) -> None:
         with draft.open("wb") as file:
-            sp.save_npz(file, weights)
+            save(file, weights)
 
-    return {name: write}
+    return {f"{name}.{'npz' if is_sparse else 'npy'}": write}
 
 
 def item_ids(bundle: Bundle) -> Files:
