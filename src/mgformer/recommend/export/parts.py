@@ -98,7 +98,6 @@ def check_size(bundle: Bundle) -> None:
 
 def weights_file(name: str, weights: ItemWeights | None) -> Files:
     """Return a sparse matrix as .npz, for scipy.sparse.load_npz, or a dense one as .npy."""
-
     if weights is None:
         return {}
     is_sparse = isinstance(weights, sp.csr_array)
