@@ -67,7 +67,11 @@ def test_a_metric_cannot_replace_one_of_ours() -> None:
 
 
 def test_a_config_imports_only_what_the_user_wrote() -> None:
-    raw = {"evaluation": {"metrics": [here(halved_recall)]}, "split": {"kind": here(by_user)}}
+    raw = {
+        "model": {"name": "ease"},
+        "evaluation": {"metrics": [here(halved_recall)]},
+        "split": {"kind": here(by_user)},
+    }
     untrusted = build_config(raw, trusted=False)
     assert metrics.outside_metrics(untrusted.evaluation.metrics) == {}
     trusted = build_config(raw)
@@ -77,7 +81,10 @@ def test_a_config_imports_only_what_the_user_wrote() -> None:
 
 
 def test_runs_without_outside_metrics_have_the_mapping_they_always_had() -> None:
-    assert set(build_config({}).to_mapping()["evaluation"]) == {"ks", "memory_mb"}
+    assert set(build_config({"model": {"name": "ease"}}).to_mapping()["evaluation"]) == {
+        "ks",
+        "memory_mb",
+    }
 
 
 def test_a_split_from_outside_labels_the_pairs() -> None:

@@ -326,7 +326,8 @@ def test_bad_bundles(damage: str, run: Path, tmp_path: Path) -> None:
 def test_bad_names(tmp_path: Path) -> None:
     assert_one_line(mgformer("train", "dmeo"), "did you mean demo?")
     assert_one_line(mgformer("train", "--model", "eease"), "did you mean ease?")
-    assert_one_line(mgformer("train", "--set", "model.rnak=3"), "did you mean rank?")
+    unknown = mgformer("train", "--model", "gfcf", "--set", "model.rnak=3")
+    assert_one_line(unknown, "did you mean rank?")
     assert_one_line(mgformer("train", "--config", tmp_path / "x.toml"), "no such config file")
     assert_one_line(mgformer("evaluate", tmp_path), "no trained recommender here")
     assert_one_line(mgformer("datasets", "show", "yelp2019"), "did you mean yelp2018?")
@@ -335,7 +336,7 @@ def test_bad_names(tmp_path: Path) -> None:
 
 
 def test_help_shows_the_defaults() -> None:
-    for command, default in (("train", "gfcf"), ("tune", "demo"), ("refit", "RUN-refit")):
+    for command, default in (("train", "auto"), ("tune", "demo"), ("refit", "RUN-refit")):
         shown = "".join(succeed(command, "--help").split())  # lines are broken anywhere
         assert f"default:({default})" in shown
 

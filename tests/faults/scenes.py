@@ -18,8 +18,8 @@ from mgformer.recommend.query import ListOptions
 from mgformer.runs.bundle import Bundle
 from mgformer.runs.bundle_files import load_bundle, save_bundle
 from mgformer.runs.config import build_config
+from mgformer.runs.finish import protocol_of
 from mgformer.runs.record import Record
-from mgformer.runs.train import protocol_of
 from mgformer.training import loop
 from mgformer.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from mgformer.training.log import read_log

@@ -87,7 +87,7 @@ def test_settings_reach_every_section() -> None:
 )
 def test_bad_options_are_one_line(settings: list[str], message: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        build_config(with_settings({}, settings))
+        build_config(with_settings({"model": {"name": "gfcf"}}, settings))
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 500

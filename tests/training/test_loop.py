@@ -397,3 +397,29 @@ def test_a_checkpoint_that_does_not_fit_is_one_line(name, pairs, tmp_path, monke
     message = str(caught.value)
     assert message.startswith(f"{tmp_path}/checkpoint.safetensors: not a usable checkpoint (")
     assert message.isprintable()
+
+
+def test_training_ends_at_a_time_with_the_best_weights_so_far(pairs, monkeypatch):
+    """The epoch that is interrupted leaves no trace, and the epochs before it are as always."""
+    clock = iter(range(1000))  # one tick for each batch
+    monkeypatch.setattr(loop.time, "monotonic", lambda: float(next(clock)))
+    small = options(epochs=9, batch_size=16)
+    steps = -(-len(pairs) // small.batch_size)
+    assert steps > 1
+    values = iter([0.2, 0.3, 0.1])
+    early, whole = Slope(), Slope()
+    ticks = 2 * steps + 1 + 1  # two epochs, the tick before them, and one batch of the third
+    done = fit(
+        early,
+        pairs,
+        small,
+        np.random.default_rng(0),
+        validate=lambda scorer, before: {"ndcg@20": next(values)},
+        until=ticks,
+    )
+    fit(whole, pairs, small, np.random.default_rng(0), epochs=2)
+    assert (done.epochs, done.best_epoch, len(done.history)) == (2, 2, 2)
+    assert len(early.places) == 2 * steps + 1
+    assert early.p.item() == whole.p.item() != 0
+    at_once = fit(Slope(), pairs, small, np.random.default_rng(0), until=-math.inf)
+    assert (at_once.epochs, at_once.best_epoch) == (0, 0)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from typer import Argument, Option
 
 from mgformer.data import DEFAULT_DATASET
-from mgformer.models import DEFAULT_MODEL
+from mgformer.models import AUTO
 from mgformer.signatures import read_key
 
 
@@ -37,7 +37,9 @@ DATA = "A file, a folder, or a catalog name."
 AsJson = Annotated[bool, Option("--json", help="Print one JSON object.")]
 RunFolder = Annotated[Path, Argument(help="Folder of a trained recommender.")]
 Data = Annotated[str | None, Argument(help=DATA, show_default=DEFAULT_DATASET)]
-ModelName = Annotated[str | None, Option("--model", help=MODELS, show_default=DEFAULT_MODEL)]
+ModelName = Annotated[str | None, Option("--model", help=MODELS)]
+AUTO_OR_MODEL = f"{MODELS} {AUTO} tries several and takes the best on validation."
+AutoOrModel = Annotated[str | None, Option("--model", help=AUTO_OR_MODEL, show_default=AUTO)]
 OutsideModel = Annotated[str | None, Option("--model", help=OUTSIDE)]
 ID_KEY = "Key file of a recommender with hashed user ids: users are named by their original ids."
 IdKey = Annotated[Path | None, Option("--id-key", help=ID_KEY)]

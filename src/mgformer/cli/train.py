@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from typer import Option
 
+from mgformer.cli.auto import show_auto, warn_if_poor
 from mgformer.cli.console import out, print_json, print_table, working
-from mgformer.cli.options import AsJson, Data, ModelName, Sign, key_in, place, settings_option
+from mgformer.cli.durations import seconds_of
+from mgformer.cli.options import AsJson, AutoOrModel, Data, Sign, key_in, place, settings_option
 from mgformer.errors import ConfigError
 from mgformer.files import folder_name
+from mgformer.models import AUTO
 from mgformer.outside import is_outside
 
 if TYPE_CHECKING:
@@ -24,6 +27,8 @@ Start from this trained recommender: use its options and its weights, and add it
 ones."""
 NO_HISTORIES = """\
 Save the recommender without the pairs of users. Lists may then contain items that a user has."""
+BUDGET = """
+Time for the choice of a model without --model, such as 90s, 10m or 2h."""
 HASH_IDS = """\
 Replace user ids by hashes with the key in this file, which is made if it does not exist."""
 MOST_OPERATORS = 12
@@ -34,10 +39,11 @@ SHOWN = ("recall", "ndcg", "precision", "hitrate", "mrr", "map", "coverage", "no
 
 def command(
     data: Data = None,
-    model: ModelName = None,
+    model: AutoOrModel = None,
     config: Path | None = Option(None, help="A TOML file that describes the run."),
     settings: list[str] = settings_option("Set any option"),
     seed: int | None = Option(None, help="Seed of the split and of the model.", show_default="0"),
+    budget: str | None = Option(None, help=BUDGET, metavar="TIME", show_default="2m"),
     run: Path | None = place("Folder of the trained recommender.", "runs/DATASET-MODEL"),
     before: Path | None = Option(None, "--from", help=BEFORE),
     resume: bool = Option(False, "--resume", help="Continue the interrupted run in --out."),
@@ -49,13 +55,14 @@ def command(
 ) -> None:
     """Train a model on interactions, evaluate it, and save it.
 
+    Without --model, several models are tried, and the one that is best on validation is trained.
     Options live in sections: --set split.kind=time, --set data.sep=';', --set model.l2=300.
     """
     from mgformer.data.dataset import open_dataset
     from mgformer.data.hashed_ids import hash_users, mark_of
     from mgformer.locks import locked
+    from mgformer.runs import auto, train
     from mgformer.runs import config as configs
-    from mgformer.runs import train
     from mgformer.runs.bundle_files import check_folder, load_record
     from mgformer.runs.hashing import key_for_run
     from mgformer.runs.histories import check_leaves_them_out, without_histories
@@ -72,7 +79,24 @@ def command(
     if before is not None:
         earlier = {} if config else load_record(before).config
         raw = {**earlier, **raw, "warm_start": str(before)}
-    described = configs.build_config(with_options(raw), source, trusted=False)
+    wanted = with_options(raw)
+    own = wanted.get("model", {})
+    choosing = isinstance(own, dict) and own.get("name", AUTO) == AUTO
+    seconds = None if budget is None else seconds_of(budget, "--budget")
+    if not choosing and seconds is not None:
+        raise ConfigError(
+            f"--budget is for the choice of a model; leave it out, or --model {model}"
+        )
+    if choosing and profile:
+        raise ConfigError("--profile measures one model; name it with --model")
+    check = check_leaves_them_out if no_histories else lambda config: None
+    runs = None
+    if choosing:
+        runs = auto.contest(wanted, source, budget=seconds, trusted=False, check=check)
+        described = runs.first
+    else:
+        described = configs.build_config(wanted, source, trusted=False)
+        check(described)
     if profile:
         with working():
             found = train.profile_training(described)
@@ -81,7 +105,7 @@ def command(
         else:
             show_profile(found)
         return
-    folder = run or default_folder(described)
+    folder = run or default_folder(described, AUTO if choosing else described.model_name)
     check_folder(folder)
     signature = key_in(sign)  # before hours of training
     earlier_record = None if before is None else load_record(before)
@@ -90,8 +114,6 @@ def command(
             f"{before}: user ids there are {'' if earlier_record.hashed_ids else 'not '}hashed;"
             f" {'give' if earlier_record.hashed_ids else 'leave out'} --hash-ids"
         )
-    if no_histories:
-        check_leaves_them_out(described)
     key = None if hash_ids is None else key_for_run(hash_ids, folder)
     if key is not None and earlier_record and earlier_record.hashed_ids != mark_of(key):
         raise ConfigError(f"{hash_ids}: another key than the one that hashed the user ids there")
@@ -99,7 +121,10 @@ def command(
     def how_to_continue() -> str:
         left = load_unfinished(folder)
         # Before the first checkpoint of this run, the folder may hold one of another run.
-        if left is None or left.state["config"] != described.to_mapping():
+        if left is None:
+            return ""
+        known = runs.configs.values() if runs else [described]
+        if not any(left.state["config"] == config.to_mapping() for config in known):
             return ""
         again = ["mgformer", "train", "--resume", "--out", str(folder)]
         named = ["--model", described.model_name] if is_outside(described.model_name) else []
@@ -109,7 +134,10 @@ def command(
         dataset = None
         if key is not None:
             dataset = hash_users(open_dataset(described.dataset, described.data), key)
-        bundle = train.train(described, dataset, folder=folder, resume=resume)
+        if runs is not None:
+            bundle = auto.train_best(runs, dataset, folder=folder, resume=resume)
+        else:
+            bundle = train.train(described, dataset, folder=folder, resume=resume)
         if key is not None:
             record = bundle.record.model_copy(update={"hashed_ids": mark_of(key)})
             bundle = replace(bundle, record=record)
@@ -119,6 +147,8 @@ def command(
     if as_json:
         print_json(summary(bundle.record, folder))
     else:
+        if bundle.record.auto is not None:
+            show_auto(bundle.record.auto, bundle.record.model)
         show_metrics(bundle.record)
         out.print(f"saved in {folder}{_what_to_try(folder, bundle.users)}")
 
@@ -151,15 +181,14 @@ def _unfinished(run: Path, model: str | None) -> dict[str, Any] | None:
     return stored
 
 
-def default_folder(config: "RunConfig", suffix: str = "") -> Path:
+def default_folder(config: "RunConfig", model: str) -> Path:
     """Return the folder of a run that names none: `runs/DATASET-MODEL`."""
-    model = folder_name(config.model_name)
-    return Path("runs") / f"{Path(config.dataset).stem}-{model}{suffix}"
+    return Path("runs") / f"{Path(config.dataset).stem}-{folder_name(model)}"
 
 
 def summary(record: "Record", folder: Path) -> dict[str, Any]:
     """Return the machine-readable result of a run."""
-    whole = {**record.to_mapping(), "run": str(folder)}
+    whole = {**record.to_mapping(), "run": str(folder), "below_popularity": record.is_poor}
     return {name: value for name, value in whole.items() if name not in ("config", "library")}
 
 
@@ -195,3 +224,4 @@ def show_metrics(record: "Record") -> None:
         print_table(["metric", "test", "popularity", "validation"], rows)
     else:
         out.print("no user has held-out items, so there is nothing to measure")
+    warn_if_poor(record)

@@ -45,8 +45,13 @@ def command(
     if not timeout > 0:
         raise ConfigError(f"--timeout must be above 0, got {timeout:g}")
     raw = with_choices(read_config(config) if config else {}, data, model, seed)
-    run = build_config(with_settings(raw, settings), str(config or "options"))
-    folder = folder or default_folder(run, "-tune")
+    raw = with_settings(raw, settings)
+    if "name" not in raw.get("model", {}):
+        raise ConfigError(
+            "no model to tune; name one with --model (mgformer train DATA shows which does well)"
+        )
+    run = build_config(raw, str(config or "options"))
+    folder = folder or default_folder(run, f"{run.model_name}-tune")
     check_folder(folder)
     with working(lambda: "run the same command again to continue"):
         tuned = tune(run, folder, trials, fixed=named(settings), timeout=timeout)

@@ -27,8 +27,9 @@ from mgformer.progress import phase
 from mgformer.ranking.metrics import SELECTION_METRIC
 from mgformer.runs.bundle import Bundle
 from mgformer.runs.config import RunConfig, build_config, flat_options, to_toml
+from mgformer.runs.finish import protocol_of
 from mgformer.runs.folder import check_config, check_data
-from mgformer.runs.train import prepare, protocol_of, validate
+from mgformer.runs.train import prepare, validate
 from mgformer.training.log import Entry
 
 if TYPE_CHECKING:

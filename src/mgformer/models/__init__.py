@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from mgformer.graph.bipartite import Graph
     from mgformer.models.base import Model, ModelConfig
 
-DEFAULT_MODEL = "gfcf"
-"""The model of a run that names none."""
+AUTO = "auto"
+"""In place of a model: choose a good one on validation."""
 
 
 class ModelEntry(NamedTuple):
@@ -75,6 +75,11 @@ def model_class(name: str) -> "type[Model]":
     A model `package.module:Class` must have been imported before, by `import_model` or
     `register`. The name may come from a file, and reading a file must not run code.
     """
+    if name == AUTO:
+        raise ConfigError(
+            f"got no model, or {AUTO}, which only `train` can choose; name one that"
+            " `mgformer models` lists"
+        )
     if name in BUILTIN:
         return _checked(name, outside.import_object(BUILTIN[name].path))
     if name in outside.imported:

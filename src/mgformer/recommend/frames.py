@@ -29,6 +29,7 @@ class FitOptions(TypedDict, total=False):
     """The keywords of `Recommender.fit` but `frame`, for the overloads that depend on `frame`."""
 
     seed: int
+    budget: float | None
     options: Mapping[str, Any] | None
     user: Column
     item: Column

@@ -13,7 +13,7 @@ from mgformer.bars import showing
 from mgformer.data.dataset import open_dataset, read_dataset
 from mgformer.data.ids import ExternalId
 from mgformer.errors import ConfigError, DataError, MgformerError, python_words
-from mgformer.models import DEFAULT_MODEL, register
+from mgformer.models import AUTO, register
 from mgformer.ranking.scorers import cosines, vectors_of
 from mgformer.recommend import lists
 from mgformer.recommend.answer import Answer
@@ -29,6 +29,7 @@ from mgformer.recommend.frames import (
     frame_kind,
 )
 from mgformer.recommend.query import ListOptions, Query, SomeIds, as_ids, by_time
+from mgformer.runs.auto import contest, train_best
 from mgformer.runs.bundle import Bundle
 from mgformer.runs.bundle_files import load_bundle, save_bundle
 from mgformer.runs.config import build_config
@@ -114,9 +115,10 @@ class Recommender(Generic[Frame]):
         cls,
         interactions: Source,
         /,
-        model: "str | type[Model]" = DEFAULT_MODEL,
+        model: "str | type[Model]" = AUTO,
         *,
         seed: int = 0,
+        budget: float | None = None,
         options: Mapping[str, Any] | None = None,
         user: Column = None,
         item: Column = None,
@@ -133,8 +135,10 @@ class Recommender(Generic[Frame]):
         Args:
             interactions: A file, a folder, a catalog name, a data frame, or arrays (users, items,
                 times, weights).
-            model: The name of a model, or a subclass of `mgformer.models.base.Model`.
+            model: The name of a model, a subclass of `mgformer.models.base.Model`, or "auto": the
+                model that is best on validation. `bundle.record.auto` has the table.
             seed: Seed of the split and of the model.
+            budget: Seconds for the choice of "auto"; 120 by default.
             options: Options of the model, such as {"dim": 64}.
             user: Column of user ids, by name or position. By default, columns are known by their
                 usual names, such as user_id.
@@ -160,12 +164,16 @@ class Recommender(Generic[Frame]):
                 "seed": seed,
                 "data": data_section(data, columns, interactions),
             }
-            config = build_config(described, "fit")
+            runs = contest(described, "fit", budget=budget) if name == AUTO else None
+            if runs is None and budget is not None:
+                raise ConfigError(f"got a budget and the model {name}; a budget is for {AUTO}")
+            config = runs.first if runs else build_config(described, "fit")
             if isinstance(interactions, str | Path):
                 dataset = open_dataset(interactions, config.data)
             else:
                 dataset = read_dataset(interactions, config.data)
-            return cls(train(config, dataset), kind)
+            bundle = train_best(runs, dataset) if runs else train(config, dataset)
+            return cls(bundle, kind)
 
     @overload
     @classmethod

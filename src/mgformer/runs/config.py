@@ -23,7 +23,7 @@ from pydantic import BaseModel, Field, SerializeAsAny, ValidationError, model_va
 from mgformer.data import DEFAULT_DATASET
 from mgformer.data.options import OPTIONS, DataConfig, SplitConfig
 from mgformer.errors import ConfigError, did_you_mean
-from mgformer.models import DEFAULT_MODEL, model_class
+from mgformer.models import AUTO, model_class
 from mgformer.models.base import Model, ModelConfig, TrainableModel
 from mgformer.models.renamed import renamed
 from mgformer.outside import import_object, is_outside
@@ -45,7 +45,7 @@ class RunConfig(BaseModel):
 
     dataset: str = DEFAULT_DATASET
     """A catalog name, a file or a folder."""
-    model_name: str = DEFAULT_MODEL
+    model_name: str
     """Which model; written `name` in the section [model]."""
     seed: int = Field(0, ge=0, lt=2**63)
     """Seed of the split and of everything the model draws."""
@@ -112,7 +112,7 @@ def build_config(
         raise ConfigError(
             f"{source}: model must be a section, got {_shown(own)}; write model.name=…"
         )
-    name = str(own.pop("name", DEFAULT_MODEL))
+    name = str(own.pop("name", AUTO))
     sections.pop("model_name", None)
     try:
         name, own = renamed(name, own)

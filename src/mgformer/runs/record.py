@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from mgformer.errors import BundleError
+from mgformer.ranking.metrics import SELECTION_METRIC
 from mgformer.ranking.score import Chosen, Kind, Weights
 from mgformer.runs.config import RunConfig, build_config
 
@@ -61,6 +62,44 @@ class Forgotten(BaseModel):
     commit: str | None = None
 
 
+class Contestant(BaseModel):
+    """A model that was tried because the user named none."""
+
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+
+    model: str
+    valid: Figures = {}
+    """Recall@20 and NDCG@20 on validation; empty if the model was skipped."""
+    earlier: float | None = None
+    """NDCG@20 on earlier windows, each trained on what came before; None if none was needed."""
+    seconds: float = 0.0
+    """Training and validation, on all windows."""
+    epochs: int = 0
+    """The best epoch; 0 if the model is not trained step by step."""
+    stopped: bool = False
+    """Whether the budget ended its training."""
+    skipped: str | None = None
+    """Why it was not tried."""
+
+
+class Auto(BaseModel):
+    """How the model of a run was chosen on validation."""
+
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+
+    budget: float
+    """Seconds for the choice."""
+    seconds: float
+    """Seconds that it took."""
+    windows: int
+    """Parts of the data on which models were compared: validation, and windows before it."""
+    users: int
+    """Users who were ranked, counted once for each window."""
+    reason: str
+    contestants: list[Contestant]
+    """In the order in which they were tried."""
+
+
 class Record(BaseModel):
     """Everything that a finished run says about itself; plain JSON when it is written."""
 
@@ -105,6 +144,8 @@ class Record(BaseModel):
     """Commit of the code, if it ran from a checkout."""
     popularity: Figures = {}
     """Test metrics of recommending the most popular items."""
+    auto: Auto | None = None
+    """Set if the model was chosen because the user named none."""
     refit: Refit | None = None
     """Set if the model was trained again on everything after the test."""
     refreshed: Refreshed | None = None
@@ -121,6 +162,12 @@ class Record(BaseModel):
         """What was chosen on validation."""
         weights = Weights(self.score, self.gamma, self.delta, self.eta, self.kappa)
         return Chosen(self.epochs, weights)
+
+    @property
+    def is_poor(self) -> bool:
+        """Whether recommending the most popular items is better, or as good, on test."""
+        ours, theirs = (figures.get(SELECTION_METRIC) for figures in (self.test, self.popularity))
+        return ours is not None and theirs is not None and ours <= theirs
 
     @property
     def saw_validation(self) -> bool:
@@ -141,7 +188,7 @@ class Record(BaseModel):
     def to_mapping(self) -> dict[str, Any]:
         """Return the record as plain JSON values."""
         whole = self.model_dump(mode="json")
-        optional = ("refit", "refreshed", "forgotten", "hashed_ids")
+        optional = ("auto", "refit", "refreshed", "forgotten", "hashed_ids")
         unset = {name for name in optional if whole[name] is None}
         unset |= {"histories"} if self.histories else set()
         return {name: value for name, value in whole.items() if name not in unset}

@@ -1,40 +1,34 @@
 """One run from config to bundle: prepare the data, train, choose on validation, test, record."""
 
 import logging
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import polars as pl
 
 from mgformer.data.chronology import Chronology
 from mgformer.data.dataset import Dataset, open_dataset
-from mgformer.data.interactions import Interactions
 from mgformer.data.splits import Split, split_dataset
 from mgformer.errors import ConfigError, DataError
 from mgformer.graph.bipartite import Graph
 from mgformer.locks import locked
-from mgformer.models import build_model, model_class
+from mgformer.models import build_model
 from mgformer.models.base import TrainableModel
-from mgformer.ranking.evaluation import Evaluation, EvaluationConfig, Parts, evaluate_part
+from mgformer.ranking.evaluation import evaluate_part
 from mgformer.ranking.score import Chosen, Weights
 from mgformer.ranking.selection import Validator
 from mgformer.runs.bundle import Bundle
 from mgformer.runs.bundle_files import load_bundle
 from mgformer.runs.config import RunConfig
+from mgformer.runs.finish import Selected, Stopwatch, finish, means_of
 from mgformer.runs.fit import fit
 from mgformer.runs.histories import check_histories
-from mgformer.runs.record import Figures, Record, commit_of_code
+from mgformer.runs.record import Auto, Figures
 from mgformer.runs.warm_start import check_trained, together, without_leak
 from mgformer.runs.workspace import Workspace
 from mgformer.training.log import Entry
-from mgformer.training.memory import peak_mb, reset_peak
 from mgformer.training.profile import Profile, profile
-from mgformer.version import __version__
 
 log = logging.getLogger("mgformer")
 
@@ -100,18 +94,18 @@ def _train(
     workspace = None
     if folder and config.trainable:
         workspace = Workspace(folder, config.to_mapping(), resume=resume)
-    seconds: dict[str, float] = {}
-    streams = streams_of(config.seed)
-    counted = reset_peak()
-    with _timed(seconds, "prepare"):
+    watch, streams = Stopwatch(), streams_of(config.seed)
+    with watch.timed("prepare"):
         dataset, split, before = prepare(config, dataset, split)
     if workspace:
         workspace.begin(dataset.fingerprint)
-        seconds["train"] = workspace.seconds_before
+        watch.seconds["train"] = workspace.seconds_before
     if workspace and workspace.results:  # the run was interrupted in its refit
-        valid, chosen = workspace.results["valid"], _chosen(**workspace.results["choice"])
+        valid, choice = workspace.results["valid"], _chosen(**workspace.results["choice"])
+        auto = workspace.results.get("auto")
+        selected = Selected(choice, valid, None, Auto.model_validate(auto) if auto else None)
     else:
-        with _timed(seconds, "train"):
+        with watch.timed("train"):
             fitted = fit(
                 config,
                 split.train,
@@ -120,58 +114,18 @@ def _train(
                 hooks=workspace.hooks("select") if workspace else None,
                 before=before,
             )
-        with _timed(seconds, "evaluate"):
-            valid = _means(evaluate_part(fitted.scorer, split, "valid", config.evaluation))
-        chosen = fitted.chosen
-    if split.refit:
-        if workspace:
-            workspace.results = {
-                "valid": valid,
-                "choice": {"epochs": chosen.epochs, **chosen.weights._asdict()},
-            }
-        with _timed(seconds, "train"):
-            whole = split.before_test
-            hooks = workspace.hooks("refit") if workspace else None
-            fitted = fit(config, whole, streams.refit, chosen=chosen, hooks=hooks, before=before)
-            split = replace(split, train=whole, valid=whole.no_pairs(), whole=None)
-    with _timed(seconds, "evaluate"):
-        test = evaluate_part(fitted.scorer, split, "test", config.evaluation)
-    record = Record(
-        model=config.model_name,
-        dataset=dataset.name,
-        fingerprint=dataset.fingerprint,
-        protocol=protocol_of(split),
-        seed=config.seed,
-        valid=valid,
-        test=_means(test),
-        groups=test.groups if test else {},
-        seconds={name: round(value, 3) for name, value in seconds.items()},
-        peak_mb=peak_mb() if counted else None,
-        epochs=chosen.epochs,
-        score=chosen.weights.kind,
-        gamma=chosen.weights.gamma,
-        delta=chosen.weights.delta,
-        eta=chosen.weights.eta,
-        kappa=chosen.weights.kappa,
-        validation_trained=split.refit,
-        config=config.to_mapping(),
-        library=__version__,
-        commit=commit_of_code(),
-        popularity=popularity_of(split, config.evaluation),
-    )
-    if workspace:
-        workspace.close()
-    return Bundle(
-        scorer=fitted.scorer,
-        train=split.train,
-        valid=split.valid,
-        test=split.test,
-        history=split.history,
-        item_names=dataset.names_of(split.train.items),
-        record=record,
-        per_user=_per_user(test, split.train) if test else None,
-        weights=fitted.weights,
-        missing=split.missing,
+        with watch.timed("evaluate"):
+            valid = means_of(evaluate_part(fitted.scorer, split, "valid", config.evaluation))
+        selected = Selected(fitted.chosen, valid, fitted)
+    return finish(
+        config,
+        selected,
+        dataset,
+        split,
+        streams.refit,
+        watch,
+        workspace=workspace,
+        before=before,
     )
 
 
@@ -299,38 +253,6 @@ def profile_training(config: RunConfig) -> Profile:
     return profile(model, pairs, config.train, rng)
 
 
-def popularity_of(parts: Parts, options: EvaluationConfig) -> Figures:
-    """Return the test metrics of recommending the most popular items."""
-    graph = Graph(parts.train.matrix)
-    options_of_model = model_class("popularity").Config()
-    model = build_model("popularity", options_of_model, graph, np.random.default_rng(0))
-    return _means(evaluate_part(model.scorer(), parts, "test", options))
-
-
-def protocol_of(split: Split) -> str:
-    """Describe in one line how the figures were made."""
-    refit = "; refit on train and validation before test" if split.refit else ""
-    return f"{split.kind}: {split.protocol}{refit}; all items ranked, known ones masked"
-
-
 def _chosen(epochs: int, **weights: Any) -> Chosen:
     """Return a choice as a checkpoint has it."""
     return Chosen(epochs, Weights(**weights))
-
-
-def _means(evaluation: Evaluation | None) -> Figures:
-    return evaluation.means if evaluation else {}
-
-
-def _per_user(evaluation: Evaluation, pairs: Interactions) -> pl.DataFrame:
-    ids = pairs.users.decode(evaluation.users).rename("user")
-    return pl.DataFrame([ids, *(pl.Series(name, v) for name, v in evaluation.values.items())])
-
-
-@contextmanager
-def _timed(seconds: dict[str, float], name: str) -> Iterator[None]:
-    start = time.perf_counter()
-    try:
-        yield
-    finally:
-        seconds[name] = seconds.get(name, 0.0) + time.perf_counter() - start

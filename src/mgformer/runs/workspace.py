@@ -11,6 +11,7 @@ from mgformer.ranking.score import Kind
 from mgformer.runs.bundle import Bundle
 from mgformer.runs.bundle_files import MANIFEST, save_bundle
 from mgformer.runs.config import different_options
+from mgformer.runs.record import Auto
 from mgformer.training.checkpoint import (
     Checkpoint,
     has_checkpoint,
@@ -31,6 +32,8 @@ class _Results(BaseModel):
 
     valid: dict[str, float] = {}
     choice: dict[Literal["epochs", "kind", "gamma", "delta", "eta", "kappa"], Any] = {}
+    auto: Auto | None = None
+    """How the model was chosen, if the user named none."""
 
     @model_validator(mode="after")
     def _is_a_choice(self) -> "_Results":

@@ -53,6 +53,8 @@ class Hooks(TypedDict, total=False):
     """Receives a checkpoint from time to time."""
     start: Checkpoint | None
     """A checkpoint of the same run to resume from."""
+    until: float
+    """A time of `time.monotonic()` at which training ends, even within an epoch."""
 
 
 @dataclass
@@ -80,6 +82,7 @@ def fit(
     write: Callable[[Entry], None] = lambda entry: None,
     save: Callable[[Checkpoint], None] | None = None,
     start: Checkpoint | None = None,
+    until: float = math.inf,
 ) -> Fit:
     """Train the model in place; it keeps the weights that are best on validation.
 
@@ -95,6 +98,7 @@ def fit(
         write: As in `Hooks`.
         save: As in `Hooks`.
         start: As in `Hooks`.
+        until: As in `Hooks`. The epoch that it interrupts does not count.
     """
     keep_freed_memory()
     shuffling, seeding = rng.spawn(2)
@@ -106,6 +110,7 @@ def fit(
     if start is not None:
         done, best = _restore(start, model, optimizers, shuffling, generator)
     saved_at = time.monotonic()
+    late = False
     with phase("training", last * steps) as advance:
         advance(done.epochs * steps)
         while done.epochs < last and not _out_of_patience(done, options):
@@ -115,10 +120,15 @@ def fit(
             total = 0.0
             batches = shuffled_batches(pairs, options.batch_size, shuffling, chances)
             for number, batch in enumerate(batches):
+                late = until < math.inf and time.monotonic() >= until
+                if late:
+                    break
                 progress = (done.epochs * steps + number) / (options.epochs * steps)
                 set_learning_rate(optimizers, options, progress)
                 total += step_on(batch, model, optimizers, generator) * len(batch.users)
                 advance(1)
+            if late:
+                break
             done.epochs += 1
             entry: Entry = {"epoch": done.epochs, "loss": total / len(pairs)}
             if not math.isfinite(entry["loss"]):

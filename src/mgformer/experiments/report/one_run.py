@@ -30,8 +30,9 @@ from mgformer.ranking.metrics import SELECTION_METRIC
 from mgformer.ranking.scorers import vectors_of
 from mgformer.runs.bundle import Bundle
 from mgformer.runs.config import to_toml
+from mgformer.runs.finish import popularity_of
 from mgformer.runs.folder import Run
-from mgformer.runs.train import popularity_of, untrained_model
+from mgformer.runs.train import untrained_model
 
 MAPPED_ITEMS = 1_500
 LISTED_ITEMS = 8
