@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from mgformer.progress import Advance, Reporter, reporting
@@ -29,7 +30,7 @@ def showing(shown: bool | None) -> AbstractContextManager[None]:
 def in_notebook() -> bool:
     """Whether this process is the kernel of a notebook."""
     # If nothing has imported IPython yet, this is no notebook.
-    interactive = sys.modules.get("IPython")
+    interactive: Any = sys.modules.get("IPython")
     return interactive is not None and hasattr(interactive.get_ipython(), "kernel")
 
 
@@ -134,9 +135,8 @@ class _NotebookLine:
         self._write(f"{bar}{html.escape(name)}: {count}{seconds:.0f} s")
 
     def _write(self, markup: str) -> None:
-        from IPython.display import HTML, display
-
+        notebook: Any = import_module("IPython.display")  # without types
         if self._display is None:
-            self._display = display(HTML(markup), display_id=True)
+            self._display = notebook.display(notebook.HTML(markup), display_id=True)
         else:
-            self._display.update(HTML(markup))
+            self._display.update(notebook.HTML(markup))

@@ -86,7 +86,7 @@ def test_every_way_of_asking_gives_the_same_lists(run: Path, tmp_path: Path) -> 
         target = tmp_path / f"recs.{suffix}"
         succeed("recommend", run, "--users", tmp_path / "users.txt", "-k", 7, "--out", target)
         table = read(target)
-        assert table.columns == ["user", "rank", "item", "score"]
+        assert table.columns == ["user", "rank", "item", "name", "score"]
         for entry in answer["users"]:
             rows = table.filter(pl.col("user") == entry["user"]).sort("rank")
             assert rows["item"].to_list() == [i["item"] for i in entry["items"]]
@@ -119,6 +119,49 @@ def test_recommend_to_a_new_user(run: Path) -> None:
     degrees = load_bundle(run).item_degrees
     most = load_bundle(run).items.values[int(degrees.argmax())]
     assert nobody["users"][0]["items"][0]["item"] == most
+
+
+def test_ids_with_commas_are_read_as_one_if_they_are_known(tmp_path: Path) -> None:
+    rows = [(f"u{u}", ["a,b", "a", "b", "c"][(u + i) % 4]) for u in range(12) for i in range(3)]
+    pl.DataFrame(rows, schema=["user", "item"], orient="row").write_csv(tmp_path / "a.csv")
+    run = tmp_path / "run"
+    succeed(
+        "train", tmp_path / "a.csv", "--model", "itemknn", "--set", "split.test=0", "--out", run
+    )
+    for given, left in (
+        (["a,b"], {"a", "b", "c"}),
+        (["a, b"], {"a,b", "c"}),
+        (["b,c"], {"a,b", "a"}),
+        (["c,a,b"], {"a", "b"}),
+        (["a", "b,c"], {"a,b"}),
+    ):
+        flags = [part for one in given for part in ("--history", one)]
+        (entry,) = json.loads(succeed("recommend", run, *flags, "--json"))["users"]
+        assert {item["item"] for item in entry["items"]} == left
+        assert entry["unknown"] == []
+
+
+def test_search_finds_the_id_of_a_name(run: Path) -> None:
+    found = json.loads(succeed("search", run, "SÁILING", "--json", "-k", 2))
+    assert found["text"] == "SÁILING"
+    assert [set(item) for item in found["items"]] == [{"item", "name"}] * 2
+    shown = succeed("search", run, "sailing jacket", "-k", 50).splitlines()
+    assert shown[0].split() == ["name", "id"]
+    assert len(shown) > 1
+    for line in shown[1:]:
+        name, item = line.rsplit(maxsplit=1)
+        assert "sailing jacket" in name.lower()
+        assert item.startswith("sailing-")
+    assert succeed("search", run, "sailing-02").splitlines()[1].endswith("sailing-02")
+    assert "no item has 'zzz'" in succeed("search", run, "zzz")
+    assert_one_line(mgformer("search", run.parent, "x"), "train one with")
+
+
+def test_similar_items_name_the_item(run: Path) -> None:
+    name = Recommender.load(run).find_items("sailing-02")["name"][0]
+    assert succeed("similar", run, "--item", "sailing-02").startswith(
+        f"similar to {name} (sailing-02)\n"
+    )
 
 
 def test_a_user_with_a_history(tmp_path: Path) -> None:

@@ -130,3 +130,23 @@ def test_single_lookups_agree_with_bulk_lookups(prepared):
     together = ids.encode([*asked, *known])
     assert together[: len(asked)].tolist() == numbers.tolist()
     assert ids.decode(together[len(asked) :]).to_list() == known
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a", ["a"]),
+        ("a, b,,c ", ["a", "b", "c"]),
+        ("a,b", ["a,b"]),
+        ("b,a,b", ["b", "a,b"]),
+        ("c,b,c,d,x", ["c", "b,c,d", "x"]),
+        ("c, a,b ,b", ["c", "a,b", "b"]),
+        ("x,y", ["x", "y"]),
+        (" , ", []),
+    ],
+)
+def test_the_longest_known_id_wins_in_a_list_with_commas(text: str, expected: list[str]) -> None:
+    ids, _ = number(pl.Series("item", ["a", "b", "c", "a,b", "b,c,d"]))
+    assert ids.split(text) == expected
+    integers, _ = number(pl.Series("item", [5, 6, 7]))
+    assert integers.split("5, 7") == ["5", "7"]

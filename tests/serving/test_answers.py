@@ -164,6 +164,7 @@ def test_items_and_users_are_found_by_search(recommender: Recommender, client: T
     found = client.get("/items", params={"q": "JAZZ-0", "limit": 3}).json()
     assert len(found) == 3
     assert all("jazz-0" in row["item"] for row in found)
+    assert client.get("/items", params={"q": "JÁZZ-0", "limit": 3}).json() == found
     popular = client.get("/items", params={"limit": 1}).json()[0]["item"]
     degrees = recommender.bundle.item_degrees
     assert degrees[recommender.bundle.items.encode([popular])[0]] == degrees.max()

@@ -17,6 +17,7 @@ COMMANDS = {
     "refresh": "Add new interactions to a trained recommender, without training.",
     "forget": "Remove users from a trained recommender, with all their data.",
     "recommend": "Recommend items that a user does not have yet.",
+    "search": "Find the id of an item by a part of its name.",
     "similar": "Show the items most similar to an item, or similar users.",
     "serve": "Serve recommendations over HTTP, with a web page to try them.",
     "export": "Write vectors, a search index, an ONNX model or a model card.",

@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 from rich.console import Console
 
 from mgformer.bars import drawn_on
+from mgformer.cli.table import aligned, fitted, wrapped
 from mgformer.progress import reporting
 
 INTERRUPTED = 130
@@ -35,9 +36,11 @@ class _SafeConsole(Console):
     """Prints text as it is: no markup, no emoji names, no control characters."""
 
     def __init__(self, stderr: bool = False) -> None:
-        super().__init__(stderr=stderr, highlight=False, markup=False, emoji=False, soft_wrap=True)
+        super().__init__(stderr=stderr, highlight=False, markup=False, emoji=False)
 
     def print(self, *objects: Any, **options: Any) -> None:
+        # A terminal would break lines within words; a file or a pipe has no width to keep to.
+        options.setdefault("soft_wrap", not self.is_terminal)
         super().print(*(printable(o) if isinstance(o, str) else o for o in objects), **options)
 
 
@@ -86,20 +89,20 @@ def json_text(value: Any) -> str:
 def print_table(
     columns: Sequence[str], rows: Iterable[Sequence[str]], title: str = "", num_text: int = 1
 ) -> None:
-    """Print a table; the first `num_text` columns are text, the others are figures."""
-    from rich.table import Table
+    """Print a table; the first `num_text` columns are text, the others are figures.
 
-    table = Table(
-        title=_cell(title) or None, title_justify="left", title_style="bold", box=None,
-        pad_edge=False, show_header=any(columns),
-    )  # fmt: skip
-    for number, column in enumerate(columns):
-        table.add_column(column, justify="left" if number < num_text else "right")
-    for row in rows:
-        table.add_row(*map(_cell, row))
+    In a terminal that is too narrow, the last columns of figures are left out and named below.
+    """
+    lines = [[_cell(cell) for cell in row] for row in (columns, *rows)]
+    if title:
+        out.print(_cell(title), style="bold")
     if not out.is_terminal:  # a file or a pipe has no width to keep to
-        table.width = out.measure(table, options=out.options.update(max_width=1000)).maximum
-    out.print(table)
+        out.print(aligned(lines if any(columns) else lines[1:], num_text))
+        return
+    widths = fitted(lines, num_text, out.width)
+    out.print(wrapped(lines, num_text, widths))
+    if left_out := columns[len(widths) :]:
+        out.print(f"not shown: {', '.join(left_out)}; use a wider terminal", style="dim")
 
 
 def _cell(text: str) -> str:

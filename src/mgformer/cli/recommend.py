@@ -23,10 +23,10 @@ MOST_SHOWN = 20
 MOST_OWNED = 12
 """Number of items that are printed for "already has"."""
 HISTORY = """\
-Items of a new user, separated by commas. With one --user: items that this user got after the
-training."""
+Items of a new user, separated by commas; may be repeated. An id with a comma is read as one if it
+is known. With one --user: items that this user got after the training."""
 FALLBACK = "Recommend popular items, or those of --history, to unknown users."
-OUT = "Write user, rank, item, score to a .parquet, .csv or .jsonl file."
+OUT = "Write user, rank, item, name (if any), score to a .parquet, .csv or .jsonl file."
 
 
 def command(
@@ -34,7 +34,7 @@ def command(
     user: list[str] = Option([], "--user", help="Id of a user; may be repeated."),
     users: Path | None = Option(None, help="File with one user id per line."),
     everyone: bool = Option(False, "--all", help="All users of the training data."),
-    history: str | None = Option(None, help=HISTORY),
+    history: list[str] = Option([], "--history", help=HISTORY),
     k: int = Option(20, "-k", help="Number of items in a list."),
     candidates: Path | None = Option(None, help="File of items to choose from, one id per line."),
     exclude: Path | None = Option(None, help="File of items to leave out, one id per line."),
@@ -51,12 +51,12 @@ def command(
     same command continues where it stopped. Ids in files that are not in the training data are
     ignored, with a warning.
     """
-    from mgformer.recommend.batch import COLUMNS, check_target, write_lists, write_target
+    from mgformer.recommend.batch import check_target, write_lists, write_target
     from mgformer.recommend.query import ListOptions, Query
     from mgformer.recommend.recommender import Recommender
 
-    ways = bool(user) + (users is not None) + everyone + (history is not None)
-    if ways != 1 and not (ways == 2 and len(user) == 1 and history is not None):
+    ways = bool(user) + (users is not None) + everyone + bool(history)
+    if ways != 1 and not (ways == 2 and len(user) == 1 and history):
         raise ConfigError(
             "give exactly one of --user ID, --users FILE, --all, --history i1,i2,…"
             " (or one --user and --history)"
@@ -68,7 +68,7 @@ def command(
     with working():
         recommender = Recommender.load(run, key_in(signed))
         items = recommender.bundle.items
-        if not recommender.bundle.record.histories and not with_seen and history is None:
+        if not recommender.bundle.record.histories and not with_seen and not history:
             err.print(
                 "warning: this recommender was saved without histories: lists may contain items"
                 " that the user already has"
@@ -78,8 +78,8 @@ def command(
             narrowed["candidates"] = _known_ids(candidates, "item", items)
         if exclude is not None:
             narrowed["exclude"] = _known_ids(exclude, "item", items, required=False)
-        if history is not None:
-            own = [item.strip() for item in history.split(",") if item.strip()]
+        if history:
+            own = [item for text in history for item in items.split(text)]
             if not own:
                 raise DataError(
                     "--history is empty; give items separated by commas: --history i1,i2"
@@ -90,7 +90,7 @@ def command(
             total, answers = 1, iter([answer])
             if target is not None:
                 lists = recommender.recommend_for(own, user=named, **narrowed)
-                write_target(lists.select(COLUMNS).lazy(), target)
+                write_target(lists.lazy(), target)
         else:
             asked = _asked_users(recommender, user, users, everyone, key, fallback=fallback)
             total = len(asked)

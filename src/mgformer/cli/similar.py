@@ -1,10 +1,15 @@
 """mgformer similar: items similar to an item, users similar to a user."""
 
+from typing import TYPE_CHECKING
+
 from typer import Option
 
 from mgformer.cli.console import out, print_json, print_table, working
 from mgformer.cli.options import AsJson, RunFolder, Signed, key_in
 from mgformer.errors import ConfigError
+
+if TYPE_CHECKING:
+    from mgformer.recommend.recommender import Recommender
 
 
 def command(
@@ -32,7 +37,7 @@ def command(
     if as_json:
         print_json({"item": item, "user": user, "k": k, "similar": found.to_dicts()})
         return
-    title = f"similar to {item if item is not None else user}"
+    title = f"similar to {user if item is None else _described(recommender, item)}"
     if found.is_empty():
         out.print(f"nothing is {title}")
         return
@@ -41,3 +46,10 @@ def command(
         for row in found.rows()
     ]
     print_table(found.columns, rows, title, num_text=len(found.columns) - 1)
+
+
+def _described(recommender: "Recommender", item: str) -> str:
+    """Return the name of an item with its id, or the id if it has no name."""
+    bundle = recommender.bundle
+    name = bundle.name_of(int(bundle.items.encode([item])[0]))
+    return item if name is None else f"{name} ({item})"

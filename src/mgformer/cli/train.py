@@ -150,7 +150,9 @@ def command(
         if bundle.record.auto is not None:
             show_auto(bundle.record.auto, bundle.record.model)
         show_metrics(bundle.record)
-        out.print(f"saved in {folder}{_what_to_try(folder, bundle.users)}")
+        out.print(f"saved in {folder}")
+        if hint := _what_to_try(folder, bundle.users):
+            out.print(f"try: {hint}", soft_wrap=True)  # in one line, to be copied
 
 
 def _what_to_try(folder: Path, users: "Ids") -> str:
@@ -159,7 +161,7 @@ def _what_to_try(folder: Path, users: "Ids") -> str:
     user = next((user for user in known if user.isprintable()), None)
     if user is None or not str(folder).isprintable():
         return ""
-    return f"; try: {shlex.join(['mgformer', 'recommend', str(folder), '--user', user])}"
+    return shlex.join(["mgformer", "recommend", str(folder), "--user", user])
 
 
 def _unfinished(run: Path, model: str | None) -> dict[str, Any] | None:

@@ -78,6 +78,25 @@ class Ids:
         hit = (known[places] == asked) & wanted.is_not_null().to_numpy()
         return np.where(hit, places, -1).astype(np.int32)
 
+    def split(self, text: str) -> list[str]:
+        """Return the ids in a text that separates them by commas.
+
+        Ids may contain commas: from left to right, the longest known id wins.
+        """
+        if self.encode([text])[0] >= 0:
+            return [text]
+        commas = self.values.str.count_matches(",").to_numpy() if self.are_text else np.zeros(0)
+        longest = 1 + int(commas.max(initial=0))
+        parts, found = text.split(","), []
+        while parts:
+            counts = range(1, min(longest, len(parts)) + 1)
+            readings = [",".join(parts[:count]).strip() for count in counts]
+            known = np.flatnonzero(self.encode(readings) >= 0)
+            last = int(known[-1]) if len(known) else 0
+            found.append(readings[last])
+            del parts[: last + 1]
+        return [one for one in found if one]
+
     def closest(self, wanted: ExternalId, most: int = 3) -> list[str]:
         """Return known ids that resemble `wanted`, best first."""
         # difflib is slow, more so for long text. A service must not spend the time of hundreds of

@@ -25,7 +25,8 @@ from mgformer.recommend.lists import rank_users, to_frame, user_column, user_num
 from mgformer.recommend.query import ListOptions, SomeIds
 from mgformer.runs.bundle import Bundle
 
-COLUMNS = ("user", "rank", "item", "score")
+COLUMNS = ("user", "rank", "item", "name", "score")
+"""What a list has; without the names if items have none."""
 WRITERS: dict[str, Callable[[pl.LazyFrame, Path], object]] = {
     ".parquet": lambda lists, path: lists.sink_parquet(path),
     ".csv": lambda lists, path: lists.sink_csv(path),
@@ -53,9 +54,10 @@ def write_lists(
     *,
     block_users: int = 1 << 16,
 ) -> None:
-    """Write user, rank, item and score of the best items of users, `block_users` at a time.
+    """Write user, rank, item, name (if any) and score of the best items of users.
 
-    The target is a .parquet, .csv or .jsonl file. While it is written, another process that wants
+    Lists are made for `block_users` users at a time. The target is a .parquet, .csv or .jsonl file.
+    While it is written, another process that wants
     to write it gets a BusyError.
     """
     check_target(target)
@@ -63,7 +65,7 @@ def write_lists(
     # With unknown users, ids come from the call, and all blocks need the same type.
     column = user_column(bundle, numbers, users) if (numbers < 0).any() else None
     digest = hashlib.sha256(numbers.astype("<i4").tobytes())
-    call = [bundle.record.to_mapping(), vars(options), block_users]
+    call = [bundle.record.to_mapping(), vars(options), block_users, COLUMNS]
     if column is not None:
         call.append(column.to_list())
     digest.update(json.dumps(call, sort_keys=True, default=str).encode())
@@ -80,7 +82,7 @@ def write_lists(
                     found, _ = rank_users(bundle, block, options)
                 own = slice(start, start + block_users)
                 ids = bundle.users.decode(block) if column is None else column[own]
-                lists = to_frame(bundle, ids, found).select(COLUMNS)
+                lists = to_frame(bundle, ids, found)
                 part = write_by_checksum(folder, name, "parquet", lists.write_parquet).path
             parts.append(part)
             advance(len(block))

@@ -18,6 +18,7 @@ from mgformer.ranking.scorers import cosines, vectors_of
 from mgformer.recommend import lists
 from mgformer.recommend.answer import Answer
 from mgformer.recommend.figures import Metrics, html_card, one_line
+from mgformer.recommend.finding import find_items
 from mgformer.recommend.frames import (
     Column,
     FitOptions,
@@ -301,6 +302,13 @@ class Recommender(Generic[Frame]):
         for start in range(0, len(numbers), block_users):
             block = slice(start, start + block_users)
             yield from lists.answer_users(self.bundle, asked[block], numbers[block], wanted)
+
+    def find_items(self, text: str, k: int = 20) -> Frame:
+        """Return items whose name or id contains a text, the most popular first.
+
+        The columns are item and name (if items have names). Case and accents do not matter.
+        """
+        return self._shown(find_items(self.bundle, text, k))
 
     def similar_items(self, item: ExternalId, k: int = 20) -> Frame:
         """Return the items most similar to an item: item, name (if items have names), score.

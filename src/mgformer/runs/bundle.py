@@ -17,6 +17,7 @@ from torch import Tensor
 from mgformer.data.chronology import Chronology
 from mgformer.data.ids import Ids
 from mgformer.data.interactions import Interactions
+from mgformer.data.search import Searchable
 from mgformer.ranking.scorers import Scorer, vectors_of, with_vectors
 from mgformer.runs.record import Record
 
@@ -121,6 +122,18 @@ class Bundle:
         folded = vectors.fold_in(sp.csr_array(self.trained_items[self.cold_users]))
         users[torch.from_numpy(self.cold_users)] = folded.users.to(users.dtype)
         return with_vectors(self.scorer, replace(vectors, users=users))
+
+    @cached_property
+    def searchable_items(self) -> tuple[NDArray[np.int64], Searchable]:
+        """The items by popularity: their numbers, and their ids and names for searches."""
+        order = np.argsort(-self.item_degrees, kind="stable")
+        names = None if self.item_names is None else self.item_names.gather(order)
+        return order, Searchable(self.items.decode(order), names)
+
+    @cached_property
+    def searchable_users(self) -> Searchable:
+        """The ids of users, for searches."""
+        return Searchable(self.users.values)
 
     def name_of(self, item: int) -> str | None:
         """Return the name of an item; None if it has none."""

@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import fastapi
-import numpy as np
-import polars as pl
 from fastapi import FastAPI, Request
 from fastapi.responses import FileResponse, PlainTextResponse, Response
 from fastapi.staticfiles import StaticFiles
@@ -21,8 +19,8 @@ from starlette.exceptions import HTTPException
 from mgformer.data.formats.feedback import PREFIX
 from mgformer.data.ids import ExternalId, Ids
 from mgformer.recommend.answer import Answer, TextId
+from mgformer.recommend.finding import find_items, find_users
 from mgformer.recommend.lists import items_of, numbers_of, with_names
-from mgformer.runs.bundle import Bundle
 from mgformer.serving import schemas
 from mgformer.serving.failures import FAILURES, handlers
 from mgformer.serving.feedback import Exposures, add_feedback
@@ -276,8 +274,7 @@ def _add_users(app: FastAPI, models: Models) -> None:
     ) -> Any:
         """Find users by a part of their id."""
         engine = models.choose(request, model).engine
-        every = engine.bundle.users.values.to_frame("user")
-        return (await engine.run(_containing, every, q, limit))["user"].to_list()
+        return (await engine.run(find_users, engine.bundle, q, limit)).to_list()
 
     @app.get("/users/{user_id:path}", response_model=schemas.Owned)
     async def user(
@@ -306,19 +303,3 @@ def _refuse_users(app: FastAPI) -> None:
 def _first(ids: Ids, *, shown: bool = True) -> ExternalId:
     """Return an id as an example."""
     return ids.values[0] if shown and len(ids) else ""
-
-
-def find_items(bundle: Bundle, text: str, limit: int) -> pl.DataFrame:
-    """Return the items whose id or name contains a text, by popularity: item, name (if any)."""
-    by_popularity = np.argsort(-bundle.item_degrees, kind="stable")
-    return _containing(with_names(bundle, by_popularity), text, limit)
-
-
-def _containing(table: pl.DataFrame, text: str, limit: int) -> pl.DataFrame:
-    """Return the rows that contain a text; rows with exactly this id, the first column, lead."""
-    if text:
-        lower = pl.all().cast(pl.String).str.to_lowercase()
-        table = table.filter(pl.any_horizontal(lower.str.contains(text.lower(), literal=True)))
-        is_exact = pl.first().cast(pl.String) == text
-        table = table.sort(is_exact, descending=True, maintain_order=True)
-    return table.head(limit)

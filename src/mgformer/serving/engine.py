@@ -17,6 +17,7 @@ from starlette.exceptions import HTTPException
 from mgformer.errors import BundleError, MgformerError
 from mgformer.ranking.scorers import vectors_of
 from mgformer.recommend.answer import Answer
+from mgformer.recommend.finding import find_items
 from mgformer.recommend.lists import answer_all
 from mgformer.recommend.query import Query
 from mgformer.recommend.recommender import Recommender
@@ -87,6 +88,7 @@ class Engine:
         by_user = [Query(user=user, k=1) for user in users.values[:1]]
         by_popularity = [Query(history=(), k=1)]
         answer_all(recommender.bundle, by_history + by_user + by_popularity)
+        find_items(recommender.bundle, "", 1)
         return Loaded(recommender, checksum, time.time())
 
     async def reload(self) -> bool:

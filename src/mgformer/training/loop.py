@@ -23,7 +23,7 @@ from mgformer.data.sampling import Batch, num_batches, shuffled_batches
 from mgformer.errors import ConfigError
 from mgformer.models.base import TrainableModel
 from mgformer.progress import phase
-from mgformer.ranking.metrics import SELECTION_METRIC
+from mgformer.ranking.metrics import SELECTION_METRIC, SELECTION_METRICS
 from mgformer.ranking.scorers import Scorer
 from mgformer.training.checkpoint import Checkpoint
 from mgformer.training.log import Entry
@@ -147,7 +147,8 @@ def fit(
                 if entry[SELECTION_METRIC] > done.best_value:
                     done.best_value, done.best_epoch = entry[SELECTION_METRIC], done.epochs
                     best = _weights(model)
-                log.info("epoch %d: %s", done.epochs, _shown(entry))
+                is_best = done.best_epoch == done.epochs
+                log.info("epoch %d: %s", done.epochs, _shown(entry, is_best))
             done.history.append(entry)
             write(entry)
             if save is not None and time.monotonic() - saved_at >= CHECKPOINT_SECONDS:
@@ -184,12 +185,13 @@ def step_on(
     return loss.item()
 
 
-def _shown(entry: Entry) -> str:
-    return "  ".join(
-        f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
-        for name, value in entry.items()
-        if name != "epoch" and value is not None
+def _shown(entry: Entry, is_best: bool) -> str:
+    """Return an epoch as one short line; the log of the run has everything."""
+    figures = "  ".join(
+        f"{name} {entry[name]:.4f}" for name in ("loss", *SELECTION_METRICS) if name in entry
     )
+    seconds = entry["seconds"] + entry["validation_seconds"]
+    return f"{figures}  {seconds:.1f} s{'  best' if is_best else ''}"
 
 
 def _out_of_patience(done: Fit, options: TrainConfig) -> bool:
