@@ -170,7 +170,7 @@ def test_parts_of_a_call_with_other_exclusions_are_not_used(recommender, tmp_pat
 
 def test_no_users_give_an_empty_file(recommender, tmp_path: Path):
     write(recommender, [], tmp_path / "lists.parquet")
-    assert pl.read_parquet(tmp_path / "lists.parquet").shape == (0, 4)
+    assert pl.read_parquet(tmp_path / "lists.parquet").shape == (0, 5)
 
 
 @pytest.mark.parametrize("damage", [b"", b"PAR1", None], ids=["empty", "short", "flipped"])
