@@ -1,5 +1,6 @@
 """What the documents show is run, and what they name exists."""
 
+import doctest
 import re
 import shlex
 import subprocess
@@ -45,6 +46,17 @@ def test_the_readme_works_from_top_to_bottom(
     assert "shape: (8, 4)" in shown  # two users, who each lack four of the twelve items
     assert "shape: (5, 4)" in shown  # a new user, with the items of the history left out
     assert "weight" in shown
+
+
+def test_the_python_guide_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    page = ROOT / "docs/guide/python.md"
+    sessions = "\n".join(blocks(page.read_text(), "pycon"))
+    session = doctest.DocTestParser().get_doctest(sessions, {}, page.name, str(page), 0)
+    problems: list[str] = []
+    done = doctest.DocTestRunner().run(session, out=problems.append)
+    assert not done.failed, "".join(problems)
+    assert done.attempted > 20
 
 
 def test_a_bundle_moves_into_a_folder_in_service_as_documented(tmp_path: Path) -> None:

@@ -103,4 +103,5 @@ def show(tuned: "TuningResult", folder: Path) -> None:
     columns = ["trial", "changes", "NDCG@20", "Recall@20", "epoch", "seconds"]
     print_table(columns, rows, "best trials, on validation", num_text=2)
     best = shlex.join(["mgformer", "train", "--config", str(folder / BEST)])
-    out.print(f"{tuned.counts()}; train the best with: {best}")
+    out.print(tuned.counts())
+    out.print(f"train the best with: {best}", soft_wrap=True)  # in one line, to be copied
