@@ -13,9 +13,10 @@ def command(
     signed: Signed = None,
     as_json: AsJson = False,
 ) -> None:
-    """Find items by a part of their name or id, the most popular first.
+    """Find the id of an item by a part of its name.
 
-    Case and accents do not matter: amelie finds Amélie.
+    Case and accents do not matter: amelie finds Amélie. A part of an id is found too. The most
+    popular items come first.
     """
     from mgformer.recommend.recommender import Recommender  # here, so that --help is instant
 
