@@ -29,6 +29,7 @@ COLUMN_OPTIONS = ("user", "item", "time", "rating", "weight")
 # A value ends before the punctuation of the sentence; in quotes it may have any.
 _SETTING = re.compile(r"--set (\w+)\.(\w+)(?:=('[^']*'|[^\s,;)]*[^\s,;).]))?")
 
+_COMMAND = re.compile(r", or see: mgformer [\w ]+")
 _NEIGHBORS = re.compile(r"(--set \S+) (?=--set )")
 
 
@@ -88,7 +89,7 @@ def python_words() -> Iterator[None]:
 
 def in_python_words(text: str) -> str:
     """Return a message with keywords of Python in place of options of the command line."""
-    text = text.replace("another --out", "another folder")
+    text = _COMMAND.sub("", text).replace("another --out", "another folder")
     text = _NEIGHBORS.sub(r"\1, ", text)
     return _SETTING.sub(_as_keyword, text)
 

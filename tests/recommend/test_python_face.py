@@ -73,6 +73,8 @@ def test_errors_name_keywords_of_python() -> None:
         ("use --set data.sep=',', or", 'use data={"sep": ","}, or'),
         ("as in --set evaluation.ks=[20]", 'as in evaluation={"ks": [20]}'),
         ("ignore it with --set data.time=''", 'ignore it with time=""'),
+        ("it, or see: mgformer datasets show FILE", "it"),
+        ("choose another --out", "choose another folder"),
         ("set fixes --set nothing", "set fixes --set nothing"),
     ],
 )
