@@ -8,7 +8,7 @@ from mgformer.errors import ConfigError, DataError
 from mgformer.experiments import paper_rows
 from mgformer.experiments.chart import bar_chart
 from mgformer.experiments.paper_rows import AS_IT_IS, VARIANTS, preset
-from mgformer.experiments.reproduce import provenance
+from mgformer.experiments.reproduce import REFERENCE, provenance, reproduce, with_reference
 from mgformer.experiments.summary import summarize
 from mgformer.experiments.tables import group_table, quality_table, row_tests
 from mgformer.files import folder_name
@@ -167,7 +167,9 @@ def test_charts_are_well_formed_and_to_scale():
 
 
 def test_reproduce_writes_a_table_and_a_chart(tmp_path):
-    arguments = ["--dataset", "demo", "--only", "popularity", "--only", "puresvd"]
+    rows = paper_rows.table2_rows("demo", ["popularity", "puresvd"])
+    paper_rows.run_all(rows, [0], tmp_path / "demo")
+    arguments = ["--dataset", "demo", "--only", "popularity", "--only", "puresvd", "--no-train"]
     done = mgformer("reproduce", "table2", *arguments, "--out", tmp_path, "--json")
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
@@ -182,13 +184,41 @@ def test_reproduce_writes_a_table_and_a_chart(tmp_path):
     assert r"\begin{tabular}" in (tmp_path / "demo" / "table2.tex").read_text()
 
 
+def test_the_row_that_others_are_tested_against_is_always_there(tmp_path, monkeypatch):
+    wanted = []
+
+    def trained(rows, seeds, folder):
+        wanted.append([row.name for row in rows])
+        rows = paper_rows.table2_rows("demo", ["itemknn", "puresvd"])
+        first, second = run_all(rows, seeds, folder).values()
+        return {"puresvd": first, "guided": second}
+
+    run_all = paper_rows.run_all
+    monkeypatch.setattr(paper_rows, "run_all", trained)
+    made = reproduce("table2", "demo", ["puresvd"], 1, tmp_path, "mgformer")
+    assert wanted == [["puresvd", "guided"]]
+    p_values = dict(zip(made.table.columns, made.table.rows[0], strict=True))
+    assert p_values["p (NDCG@20)"] != "–"
+    made.write(tmp_path / "table.md")
+    tex = (tmp_path / "table.tex").read_text()
+    assert r"\toprule" in tex
+    assert r"\textbf{" in tex
+    assert "differs from guided in NDCG@20: p $<$ 0.05" in tex
+    assert "differs from guided in NDCG@20" in (tmp_path / "table.md").read_text()
+    starred = made.table.rows[0][3].endswith("*")
+    assert starred == (float(p_values["p (NDCG@20)"]) < 0.05)
+
+
+def test_timing_adds_the_model_that_it_compares_with():
+    assert with_reference(["bprmf"], REFERENCE) == ["bprmf", REFERENCE]
+    assert with_reference([REFERENCE, "bprmf"], REFERENCE) == [REFERENCE, "bprmf"]
+    assert with_reference([], REFERENCE) == []
+
+
 def test_bad_arguments(tmp_path):
     done = mgformer("reproduce", "table2", "--dataset", "demo", "--only", "gpt", "--out", tmp_path)
     assert done.returncode == 2
     assert "no model 'gpt'" in done.stderr
-    done = mgformer("reproduce", "timing", "--dataset", "demo", "--only", "bprmf")
-    assert done.returncode == 2
-    assert "add it to --only" in done.stderr
     assert AS_IT_IS in VARIANTS
 
 

@@ -25,9 +25,32 @@ def test_markdown() -> None:
 
 def test_latex() -> None:
     lines = Table(["a", "b_c"], [["5 % & more", "1"]]).latex().splitlines()
-    assert lines[0] == r"\begin{tabular}{lr}"
-    assert lines[2] == r"a & b\_c \\"
-    assert lines[4] == r"5 \% \& more & 1 \\"
+    assert lines == [
+        r"% needs \usepackage{booktabs}",
+        r"\begin{tabular}{lr}",
+        r"\toprule",
+        r"a & b\_c \\",
+        r"\midrule",
+        r"5 \% \& more & 1 \\",
+        r"\bottomrule",
+        r"\end{tabular}",
+    ]
+
+
+def test_latex_marks_the_best_the_second_and_what_differs() -> None:
+    figures = ["0.2000 ± 0.0100*", "0.3000", "–", "0.2500", "0.3000"]
+    table = Table(
+        ["", "NDCG@20", "p"], [[n, f, "0.5"] for n, f in zip("abcde", figures, strict=True)]
+    )
+    *_, note = lines = table.latex(["NDCG@20"], "* differs, p < 0.05").splitlines()
+    assert lines[5:10] == [
+        r"a & 0.2000 $\pm$ 0.0100$^{*}$ & 0.5 \\",
+        r"b & \textbf{0.3000} & 0.5 \\",
+        r"c & -- & 0.5 \\",
+        r"d & \underline{0.2500} & 0.5 \\",
+        r"e & \textbf{0.3000} & 0.5 \\",
+    ]
+    assert note == r"\par\smallskip{\footnotesize $^{*}$ differs, p $<$ 0.05\par}"
 
 
 def test_paired_tests_equal_those_of_scipy() -> None:

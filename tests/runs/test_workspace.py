@@ -214,6 +214,80 @@ def test_tensorboard_gets_the_figures_and_drops_epochs_that_are_trained_again(
     ]  # fmt: skip
 
 
+class FakeMlflow:
+    """A tracking server in memory: what it was told, by run."""
+
+    def __init__(self):
+        self.runs, self.told, self.broken = [], [], False
+
+    def get_experiment_by_name(self, name):
+        return SimpleNamespace(experiment_id="7") if self.runs else None
+
+    def create_experiment(self, name):
+        assert name == "mgformer"
+        return "7"
+
+    def create_run(self, experiment, tags, run_name):
+        info = SimpleNamespace(run_id=f"run-{len(self.runs)}")
+        self.runs.insert(0, SimpleNamespace(info=info, data=SimpleNamespace(tags=tags)))
+        return self.runs[0]
+
+    def search_runs(self, experiments):
+        assert experiments == ["7"]
+        return self.runs
+
+    def update_run(self, run, status):
+        self.told.append((run, status))
+
+    def log_param(self, run, name, value):
+        self.told.append((run, name, value))
+
+    def log_metric(self, run, name, value, step):
+        if self.broken:
+            raise OSError("no route\nto host")
+        self.told.append((run, name, value, step))
+
+    def set_terminated(self, run):
+        self.told.append((run, "finished"))
+
+
+def test_mlflow_gets_options_and_figures_and_an_interrupted_run_goes_on(
+    tmp_path, monkeypatch, caplog
+):
+    server = FakeMlflow()
+    monkeypatch.setitem(sys.modules, "mlflow", SimpleNamespace(MlflowClient=lambda: server))
+    wanted = {"mlflow": True}
+    Workspace(tmp_path / "other", config_of(train=wanted), resume=False).begin("data")
+    interrupted(tmp_path / "run", epochs=2, written=3, train=wanted)
+    assert ("run-1", "train.mlflow", "True") in server.told
+    assert ("run-1", "select/loss", 1.0, 1) in server.told
+    server.told.clear()
+    workspace = Workspace(tmp_path / "run", config_of(train=wanted), resume=True)
+    workspace.begin("data")
+    write = workspace.hooks("select")["write"]
+    write({"epoch": 3, "loss": 0.25, "ndcg@20": 0.5})
+    figures = [("select/loss", 0.25), ("select/ndcg_at_20", 0.5)]
+    expected = [("run-1", "RUNNING"), *(("run-1", *figure, 3) for figure in figures)]
+    assert server.told == expected
+    server.broken = True  # training goes on without it
+    for epoch in (4, 5):
+        write({"epoch": epoch, "loss": 0.2})
+    workspace.close()
+    assert server.told == expected
+    said = [record.getMessage() for record in caplog.records]
+    assert said == ["MLflow gets no more figures: no route; going on"]
+
+
+def test_mlflow_that_is_missing_or_cannot_start(tmp_path, monkeypatch):
+    workspace = Workspace(tmp_path, config_of(train={"mlflow": True}), resume=False)
+    monkeypatch.setitem(sys.modules, "mlflow", None)
+    with pytest.raises(ConfigError, match=r"not installed; pip install 'mgformer\[mlflow\]'"):
+        workspace.begin("data")
+    monkeypatch.setitem(sys.modules, "mlflow", SimpleNamespace(MlflowClient=lambda: None))
+    with pytest.raises(ConfigError, match=r"cannot start a run .*; check MLFLOW_TRACKING_URI"):
+        workspace.begin("data")
+
+
 @pytest.mark.parametrize(
     ("change", "expected"),
     [

@@ -16,7 +16,7 @@ WHAT = (
     "table2: all models; table3: ablations; figure2: item groups; timing: epochs side by side;"
     " order: models with and without the order of interactions, where the test comes later."
 )
-ONLY = "One row: a model, or a variant of table3; may be repeated."
+ONLY = "One row, and the row it is tested against; may be repeated."
 
 
 def command(

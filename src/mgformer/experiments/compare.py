@@ -150,7 +150,9 @@ def write_document(comparison: Comparison, folder: Path, command: str) -> None:
         ),
         "",
     ]
-    table.write(folder / DOCUMENT, "\n".join(lines), tables.runs_csv(runs))
+    note = tables.explanation(comparison.best, len(seeds), tests)
+    csv = tables.runs_csv(runs)
+    table.write(folder / DOCUMENT, "\n".join(lines), csv, tables.RANKED, note)
 
 
 def _name_and_mapping(model: str, presets: Path | None) -> tuple[str, dict[str, Any]]:

@@ -1,5 +1,6 @@
 """Run the tables and figures of the paper again, and write them beside the paper's figures."""
 
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,7 +11,7 @@ import polars as pl
 import torch
 
 from mgformer.data.sampling import num_batches
-from mgformer.errors import BundleError, ConfigError, DataError
+from mgformer.errors import BundleError, DataError
 from mgformer.experiments import order_rows, paper_rows, tables
 from mgformer.experiments.chart import bar_chart
 from mgformer.experiments.paper_rows import Row
@@ -33,6 +34,9 @@ STEPS = 10
 TIMED = tuple(name for name in paper_rows.PUBLISHED if name != "ultragcn")
 
 
+log = logging.getLogger("mgformer")
+
+
 class Reproduced(NamedTuple):
     """A table of the paper, run again."""
 
@@ -44,10 +48,13 @@ class Reproduced(NamedTuple):
     chart: str
     """SVG."""
     runs: Mapping[str, Sequence[Run]]
+    note: str = ""
+    """What the stars of the LaTeX table mean."""
 
     def write(self, path: Path) -> None:
         """Write the Markdown file, and beside it .tex, .csv and .svg."""
-        self.table.write(path, f"{self.table.markdown()}\n{self.text}", self.csv)
+        document = f"{self.table.markdown()}\n{self.text}"
+        self.table.write(path, document, self.csv, tables.RANKED, self.note)
         write_text(path.with_suffix(".svg"), self.chart)
 
 
@@ -59,13 +66,15 @@ def reproduce(
     The table has the rows in `only`, or all. Runs that are missing are trained for this many
     `seeds`; with None nothing is trained.
     """
+    note = ""
     if what == "table3":
-        rows = paper_rows.table3_rows(dataset, only)
+        rows = paper_rows.table3_rows(dataset, with_reference(only, paper_rows.AS_IT_IS))
     elif what == "order":
         rows = order_rows.order_rows(dataset, only)
     else:
-        models = FIGURE2_MODELS if what == "figure2" else ()
-        rows = paper_rows.table2_rows(dataset, only or models)
+        figure2 = only or FIGURE2_MODELS
+        named = figure2 if what == "figure2" else with_reference(only, paper_rows.TESTED_AGAINST)
+        rows = paper_rows.table2_rows(dataset, named)
     if seeds is None:
         runs = paper_rows.find_all(rows, folder)
     else:
@@ -92,7 +101,14 @@ def reproduce(
         }
     else:
         p_values = _p_values(runs, rows)
-        table = tables.quality_table(summaries, {row.name: row.paper for row in rows}, p_values)
+        published = {row.name: row.paper for row in rows}
+        table = tables.quality_table(summaries, published, p_values, marked=True)
+        if p_values:
+            note = (
+                f"* differs from {rows[0].against} in NDCG@20: p <"
+                f" {tables.LEVEL / len(p_values):.2g} ({tables.LEVEL:g} shared among"
+                f" {len(p_values)} paired t-tests over test users)."
+            )
         title = "NDCG@20 on test"
         bars = {"": {name: row.test[NDCG].mean for name, row in summaries.items()}}
     if what == "order":
@@ -100,7 +116,17 @@ def reproduce(
     else:
         text = provenance(rows, summaries, command)
     chart = bar_chart(f"{title}, {dataset}", bars)
-    return Reproduced(table, text, tables.runs_csv(runs), chart, runs)
+    if note:
+        text = f"{note}\n\n{text}"
+    return Reproduced(table, text, tables.runs_csv(runs), chart, runs, note)
+
+
+def with_reference(only: Sequence[str], reference: str) -> Sequence[str]:
+    """Return the names in `only` and the row that they are tested against; empty means all."""
+    if not only or reference in only:
+        return only
+    log.info("%s is added: the other rows are compared with it", reference)
+    return [*only, reference]
 
 
 def _p_values(runs: Mapping[str, Sequence[Run]], rows: Sequence[Row]) -> dict[str, float]:
@@ -111,10 +137,8 @@ def _p_values(runs: Mapping[str, Sequence[Run]], rows: Sequence[Row]) -> dict[st
 
 def reproduce_timing(dataset: str, only: Sequence[str], command: str) -> Reproduced:
     """Time epochs of the models side by side."""
-    if only and REFERENCE not in only:
-        raise ConfigError(f"timing compares with {REFERENCE}: add it to --only")
+    models = paper_rows.in_order(with_reference(only, REFERENCE), TIMED, "model")
     keep_freed_memory()
-    models = paper_rows.in_order(only, TIMED, "model")
     configs = {row.name: row.config for row in paper_rows.table2_rows(dataset, models)}
     pairs = prepare(configs[REFERENCE]).split.train
     seconds = interleaved({n: stepper(config, pairs, STEPS) for n, config in configs.items()}, 5)

@@ -1,7 +1,8 @@
 """Tables of runs as Markdown and LaTeX, and significance over users."""
 
+import re
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +21,15 @@ LEVEL = 0.05
 NOTHING = "–"
 RECALL, NDCG = SELECTION_METRICS
 
+EMPHASIS = {0: r"\textbf", 1: r"\underline"}
+RANKED = ("Recall@20", "NDCG@20", "valid NDCG@20", "validation NDCG@20")
+"""Columns of figures where more is better."""
+SPECIAL = str.maketrans(
+    {letter: f"\\{letter}" for letter in "&%_#$"}
+    | {"±": r"$\pm$", "*": "$^{*}$", "–": "--", "<": "$<$", "~": r"\textasciitilde{}"}
+    | {"“": "``", "”": "''"}
+)
+
 Tests = Mapping[str, PairedTest]
 """metric@k → test."""
 
@@ -36,22 +46,60 @@ class Table(NamedTuple):
         lines = [self.columns, rule, *self.rows]
         return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
-    def latex(self) -> str:
-        """Return the table as LaTeX, with figures to the right."""
-        special = str.maketrans({letter: f"\\{letter}" for letter in "&%_#"})
-        head, *body = (
-            " & ".join(cell.translate(special) for cell in line) + r" \\"
-            for line in (self.columns, *self.rows)
-        )
-        begin = rf"\begin{{tabular}}{{l{'r' * (len(self.columns) - 1)}}}"
-        lines = [begin, r"\hline", head, r"\hline", *body, r"\hline", r"\end{tabular}", ""]
-        return "\n".join(lines)
+    def latex(self, ranked: Collection[str] = (), note: str = "") -> str:
+        """Return the table as LaTeX for the package booktabs, with figures to the right.
 
-    def write(self, path: Path, document: str, csv: str) -> None:
+        In the columns in `ranked`, the largest figure is bold and the second is underlined. The
+        note stands below the table.
+        """
+        places = [self._places(column) for column in self.columns]
+        head = " & ".join(map(_tex, self.columns))
+        body = [
+            " & ".join(
+                _emphasized(_tex(cell), where.get(number)) if column in ranked else _tex(cell)
+                for column, cell, where in zip(self.columns, row, places, strict=True)
+            )
+            for number, row in enumerate(self.rows)
+        ]
+        lines = [
+            "% needs \\usepackage{booktabs}",
+            rf"\begin{{tabular}}{{l{'r' * (len(self.columns) - 1)}}}",
+            r"\toprule",
+            rf"{head} \\",
+            r"\midrule",
+            *(rf"{row} \\" for row in body),
+            r"\bottomrule",
+            r"\end{tabular}",
+        ]
+        if note:
+            lines.append(rf"\par\smallskip{{\footnotesize {_tex(note)}\par}}")
+        return "\n".join([*lines, ""])
+
+    def _places(self, column: str) -> dict[int, int]:
+        """Return the place of each row by its figure, the largest at 0; equals share a place."""
+        texts = (row[self.columns.index(column)] for row in self.rows)
+        found = {n: float(m[0]) for n, t in enumerate(texts) if (m := re.match(r"-?\d+\.\d+", t))}
+        order = sorted({*found.values()}, reverse=True)
+        return {number: order.index(value) for number, value in found.items()}
+
+    def write(
+        self, path: Path, document: str, csv: str, ranked: Collection[str] = (), note: str = ""
+    ) -> None:
         """Write the document that holds the table, and beside it the table as .tex and .csv."""
         make_folder(path.parent)
-        for suffix, text in {path.suffix: document, ".tex": self.latex(), ".csv": csv}.items():
+        tex = self.latex(ranked, note)
+        for suffix, text in {path.suffix: document, ".tex": tex, ".csv": csv}.items():
             write_text(path.with_suffix(suffix), text)
+
+
+def _emphasized(text: str, place: int | None) -> str:
+    command = EMPHASIS.get(place) if place is not None else None
+    return f"{command}{{{text}}}" if command else text
+
+
+def _tex(text: str) -> str:
+    """Return text as LaTeX shows it."""
+    return text.translate(SPECIAL)
 
 
 def table_of(rows: Sequence[Mapping[str, str]]) -> Table:
@@ -172,15 +220,21 @@ def quality_table(
     rows: Mapping[str, Summary],
     published: Mapping[str, Figures | None],
     p_values: Mapping[str, float],
+    *,
+    marked: bool = False,
 ) -> Table:
-    """Return our figures beside those of the paper, and the p-values of rows that were tested."""
+    """Return our figures beside those of the paper, and the p-values of rows that were tested.
+
+    With `marked`, rows that differ get a star: p below the level, shared among all tests.
+    """
+    differing = {name for name, p in p_values.items() if p < LEVEL / len(p_values)}
     return table_of(
         [
             {
                 "": name,
                 "paper Recall@20 / NDCG@20": published_text(published.get(name)),
                 "Recall@20": str(row.test[RECALL]),
-                "NDCG@20": str(row.test[NDCG]),
+                "NDCG@20": f"{row.test[NDCG]}{'*' if marked and name in differing else ''}",
                 "ratio": ratio_text(row, published.get(name)),
                 "p (NDCG@20)": p_text(p_values[name]) if name in p_values else NOTHING,
                 "validation NDCG@20": str(row.valid[NDCG]),

@@ -10,8 +10,12 @@ from mgformer.errors import ConfigError, system_failure
 from mgformer.ranking.score import Kind
 from mgformer.runs.bundle import Bundle
 from mgformer.runs.bundle_files import MANIFEST, save_bundle
+<<<<<<< HEAD
 from mgformer.runs.config import different_options
 from mgformer.runs.record import Auto
+=======
+from mgformer.runs.config import different_options, flat_options
+>>>>>>> 65fc8dd (experiments: LaTeX for papers, and the log for MLflow)
 from mgformer.training.checkpoint import (
     Checkpoint,
     has_checkpoint,
@@ -122,8 +126,15 @@ class Workspace:
                 " choose another --out"
             )
         finished = (self.folder / MANIFEST).is_file()
-        tensorboard = self.config["train"]["tensorboard"]
-        self.log = Log(self.folder, tensorboard, self.entries, beside=finished)
+        train = self.config["train"]
+        self.log = Log(
+            self.folder,
+            train["tensorboard"],
+            self.entries,
+            beside=finished,
+            mlflow=train["mlflow"],
+            about={name: str(value) for name, value in flat_options(self.config).items()},
+        )
 
     def hooks(self, stage: str) -> Hooks:
         """Return what the training loop needs to write the log and checkpoints of a stage."""

@@ -1,4 +1,6 @@
-"""The log of a run: one line of JSON per epoch, and optionally the same for TensorBoard.
+"""The log of a run: one line of JSON per epoch, and optionally the same for other programs.
+
+A writer takes figures by name and step. There is one for TensorBoard and one for MLflow.
 
 The log of a finished run stays until another run takes its place in the folder: a new run writes
 `log.new.jsonl` there, and `keep_log` renames it.
@@ -7,13 +9,14 @@ The log of a finished run stays until another run takes its place in the folder:
 import json
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
 from mgformer.errors import ConfigError, system_failure
 from mgformer.files import append_line, make_folder, sync_folder, write_text
+from mgformer.training.mlflow_log import mlflow_writer
 
 NAME = "log.jsonl"
 NEW = "log.new.jsonl"
@@ -21,9 +24,14 @@ Entry = dict[str, Any]
 logger = logging.getLogger("mgformer")
 
 
-class _Writer(Protocol):
-    def add_scalar(self, tag: str, value: float, step: int) -> None: ...
-    def close(self) -> None: ...
+class Writer(Protocol):
+    """What another program must offer to get the log."""
+
+    def add_scalar(self, tag: str, value: float, step: int) -> None:
+        """Take a figure; `tag` is the stage and the name, as select/ndcg@20."""
+
+    def close(self) -> None:
+        """Flush what was taken."""
 
 
 class Log:
@@ -32,14 +40,17 @@ class Log:
     def __init__(
         self,
         folder: Path,
-        tensorboard: bool,
+        tensorboard: bool = False,
         past: Sequence[Entry] = (),
         *,
         beside: bool = False,
+        mlflow: bool = False,
+        about: Mapping[str, str] | None = None,
     ) -> None:
         """Start the log of the run in `folder`, or continue it after the epochs in `past`.
 
-        With `beside`, the log that is there stays until `keep_log` replaces it.
+        With `beside`, the log that is there stays until `keep_log` replaces it. MLflow is told
+        what the run is `about`: its options by name.
         """
         make_folder(folder)
         self._path = folder / (NEW if beside else NAME)
@@ -47,7 +58,11 @@ class Log:
         self._reported = self._behind = False
         # Epochs after the last checkpoint are trained again, and would be logged twice.
         self._write_all()
-        self._writer = _tensorboard(folder / "tensorboard", len(past)) if tensorboard else None
+        self._writers: list[Writer] = []
+        if tensorboard:
+            self._writers.append(_tensorboard(folder / "tensorboard", len(past)))
+        if mlflow:
+            self._writers.append(mlflow_writer(folder, about or {}, resume=bool(past)))
 
     def write(self, entry: Entry) -> None:
         """Add the figures of an epoch. If the disk fails, say so once, and try again later."""
@@ -63,19 +78,18 @@ class Log:
             if not self._reported:
                 logger.warning("the log is not written: %s; going on", system_failure(error))
             self._reported = True
-        if self._writer is not None:
-            for name, value in entry.items():
-                if isinstance(value, float):
-                    tag = f"{entry['stage']}/{name}"
-                    self._writer.add_scalar(tag, value, len(self._lines))
+        for name, value in entry.items():
+            if isinstance(value, float):
+                for writer in self._writers:
+                    writer.add_scalar(f"{entry['stage']}/{name}", value, len(self._lines))
 
     def _write_all(self) -> None:
         write_text(self._path, "".join(f"{line}\n" for line in self._lines))
 
     def close(self) -> None:
-        """Flush and close the TensorBoard writer, if there is one."""
-        if self._writer is not None:
-            self._writer.close()
+        """Flush and close the writers for other programs."""
+        for writer in self._writers:
+            writer.close()
 
 
 def read_log(folder: Path) -> list[Entry]:
@@ -97,7 +111,7 @@ def keep_log(folder: Path) -> None:
         sync_folder(folder)
 
 
-def _tensorboard(folder: Path, done: int) -> _Writer:
+def _tensorboard(folder: Path, done: int) -> Writer:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
@@ -105,5 +119,5 @@ def _tensorboard(folder: Path, done: int) -> _Writer:
             "train.tensorboard: the package tensorboard is not installed;"
             " pip install 'mgformer[tensorboard]'"
         ) from error
-    writer: _Writer = SummaryWriter(str(folder), purge_step=done + 1)
+    writer: Writer = SummaryWriter(str(folder), purge_step=done + 1)
     return writer

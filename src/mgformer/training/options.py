@@ -50,3 +50,5 @@ class TrainConfig(BaseModel):
     """Training ends after so many validations in a row without a better NDCG@20."""
     tensorboard: bool = False
     """Also write the log for TensorBoard (pip install 'mgformer[tensorboard]')."""
+    mlflow: bool = False
+    """Also send the log to MLflow (pip install 'mgformer[mlflow]'), to MLFLOW_TRACKING_URI."""
