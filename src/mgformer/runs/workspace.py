@@ -10,12 +10,8 @@ from mgformer.errors import ConfigError, system_failure
 from mgformer.ranking.score import Kind
 from mgformer.runs.bundle import Bundle
 from mgformer.runs.bundle_files import MANIFEST, save_bundle
-<<<<<<< HEAD
-from mgformer.runs.config import different_options
-from mgformer.runs.record import Auto
-=======
 from mgformer.runs.config import different_options, flat_options
->>>>>>> 65fc8dd (experiments: LaTeX for papers, and the log for MLflow)
+from mgformer.runs.record import Auto
 from mgformer.training.checkpoint import (
     Checkpoint,
     has_checkpoint,
