@@ -15,6 +15,7 @@ COMMANDS = {
     "evaluate": "Measure a trained recommender on its held-out pairs.",
     "refit": "Train a tested recommender again on all its pairs, for production.",
     "refresh": "Add new interactions to a trained recommender, without training.",
+    "promote": "Replace a recommender by a new one, if the new one is not worse.",
     "forget": "Remove users from a trained recommender, with all their data.",
     "recommend": "Recommend items that a user does not have yet.",
     "search": "Find the id of an item by a part of its name.",
