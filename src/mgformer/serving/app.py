@@ -8,20 +8,18 @@ import contextlib
 import signal
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import fastapi
 from fastapi import FastAPI, Request
 from fastapi.responses import FileResponse, PlainTextResponse, Response
 from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
 
 from mgformer.data.formats.feedback import PREFIX
-from mgformer.data.ids import ExternalId, Ids
-from mgformer.recommend.answer import Answer, TextId
-from mgformer.recommend.finding import find_items, find_users
-from mgformer.recommend.lists import items_of, numbers_of, with_names
+from mgformer.recommend.answer import Answer
+from mgformer.recommend.finding import find_items
 from mgformer.serving import schemas
+from mgformer.serving.card import model_card
 from mgformer.serving.failures import FAILURES, handlers
 from mgformer.serving.feedback import Exposures, add_feedback
 from mgformer.serving.gate import Gate
@@ -29,18 +27,14 @@ from mgformer.serving.journal import Journal
 from mgformer.serving.limits import Limits
 from mgformer.serving.models import DEFAULT, Models
 from mgformer.serving.monitoring import MODEL, Metrics
+from mgformer.serving.parameters import ModelName, SearchLimit, SearchText, first_id
 from mgformer.serving.security import LOOPBACK, Access
+from mgformer.serving.users import NO_USERS, add_users, refuse_users
 from mgformer.version import __version__
 
 JSON = "application/json"
 PAGE = Path(__file__).parent / "page"
 DEFAULT_LIMITS = Limits()
-NO_USERS = "this service does not list users"
-SearchText = Annotated[str, fastapi.Query(max_length=200)]
-SearchLimit = Annotated[int, fastapi.Query(ge=1, le=200)]
-ModelName = Annotated[
-    str | None, fastapi.Query(description="The model that answers; by default, that of the user.")
-]
 
 
 def create_app(
@@ -104,12 +98,13 @@ def create_app(
     access = Access(api_key, tuple(hosts))
     app.add_middleware(Gate, limits=limits, metrics=metrics, access=access)
     app.state.models, app.state.engine = models, models.default.engine
+    app.state.takes_feedback = feedback is not None
     _add_answers(app, models, limits, exposures, list_users=list_users)
     add_feedback(app, journal, models, metrics, limits)
     if list_users:
-        _add_users(app, models)
+        add_users(app, models)
     else:
-        _refuse_users(app)
+        refuse_users(app)
 
     without_key: dict[str, Any] = {"security": []}
 
@@ -169,7 +164,7 @@ def _add_answers(
 ) -> None:
     """Add the routes that answer questions about one user, about items and about the models."""
     first = models.default.engine.bundle
-    a_user, an_item = _first(first.users, shown=list_users), _first(first.items)
+    a_user, an_item = first_id(first.users, shown=list_users), first_id(first.items)
     bodies = schemas.request_bodies(limits, a_user, an_item)
 
     # The first two encode their answers themselves: FastAPI would need more time to validate and
@@ -235,14 +230,16 @@ def _add_answers(
 
     @app.get("/model")
     async def describe(request: Request, model: ModelName = None) -> dict[str, Any]:
-        """Describe a model in service: data, protocol, figures, config."""
+        """Describe a model in service: data, protocol, figures, training, config."""
         engine = models.choose(request, model).engine
-        bundle = engine.bundle
-        record = bundle.record.to_mapping()
-        del record["groups"]
-        sizes = {"num_users": len(bundle.users), "num_items": len(bundle.items)}
-        own = {"lists_users": list_users, "bundle": engine.loaded.checksum}
-        return {**record, **sizes, **own}
+        loaded = engine.loaded
+        card = await asyncio.to_thread(model_card, loaded.recommender.bundle, engine.folder)
+        return card | {
+            "lists_users": list_users,
+            "takes_feedback": request.app.state.takes_feedback,
+            "max_k": limits.k,
+            "bundle": loaded.checksum,
+        }
 
     @app.get("/models")
     async def every_model() -> list[schemas.Model]:
@@ -262,44 +259,3 @@ def _add_answers(
                 )
             )
         return described
-
-
-def _add_users(app: FastAPI, models: Models) -> None:
-    """Add the routes that list users and what they have."""
-    a_user = str(_first(models.default.engine.bundle.users))
-
-    @app.get("/users", response_model=list[TextId])
-    async def users(
-        request: Request, q: SearchText = "", limit: SearchLimit = 20, model: ModelName = None
-    ) -> Any:
-        """Find users by a part of their id."""
-        engine = models.choose(request, model).engine
-        return (await engine.run(find_users, engine.bundle, q, limit)).to_list()
-
-    @app.get("/users/{user_id:path}", response_model=schemas.Owned)
-    async def user(
-        user_id: Annotated[str, fastapi.Path(max_length=schemas.ID_LENGTH, examples=[a_user])],
-        request: Request,
-        limit: Annotated[int, fastapi.Query(ge=1, le=1_000)] = 100,
-        model: ModelName = None,
-    ) -> Any:
-        """Return how many items a user has, and the first of them."""
-        bundle = models.choose(request, model, user_id).engine.bundle
-        (number,) = numbers_of("user", bundle.users, user_id)
-        own = items_of(bundle, number)
-        items = with_names(bundle, own[:limit]).to_dicts()
-        return {"user": bundle.users.values[int(number)], "total": len(own), "items": items}
-
-
-def _refuse_users(app: FastAPI) -> None:
-    """Answer that users are not listed."""
-
-    @app.get("/users", include_in_schema=False)
-    @app.get("/users/{rest:path}", include_in_schema=False)
-    async def refuse() -> None:
-        raise HTTPException(403, NO_USERS)
-
-
-def _first(ids: Ids, *, shown: bool = True) -> ExternalId:
-    """Return an id as an example."""
-    return ids.values[0] if shown and len(ids) else ""

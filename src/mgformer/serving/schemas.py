@@ -226,6 +226,14 @@ class Owned(BaseModel):
     """The first items, in the order of their ids."""
 
 
+class Example(Owned):
+    """A user of the training data, with a short list."""
+
+    items: list[Item]
+    """The latest items, if their order is known; the latest first."""
+    recommended: list[Item]
+
+
 class Reloaded(BaseModel):
     """The bundle in service, and whether it differs from the one before."""
 

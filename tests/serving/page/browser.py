@@ -25,6 +25,11 @@ class Browser:
         self.driver.get("about:blank")  # otherwise a change after # alone does not reload the page
         self.driver.get(address)
 
+    def resize(self, width: int) -> None:
+        """Be a phone or a desktop."""
+        size = {"width": width, "height": 844, "deviceScaleFactor": 1, "mobile": width < 600}
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+
     def all(self, selector: str) -> list[Any]:
         return self.driver.find_elements(By.CSS_SELECTOR, selector)
 

@@ -9,6 +9,7 @@ import pytest
 
 from mgformer.recommend.recommender import Recommender
 from mgformer.serving.app import PAGE
+from tests.command import succeed
 from tests.serving.page.browser import USER, Browser, Keys, refused
 from tests.serving.running import serving
 
@@ -22,7 +23,7 @@ def test_a_late_item_does_not_change_the_title_of_another_view(
     browser: Browser, service: str
 ) -> None:
     browser.open(f"{service}#model")
-    browser.sees("#facts", "ease")
+    browser.sees("#model-title", "ease")
     browser.run(
         """
         const real = window.fetch;
@@ -39,7 +40,7 @@ def test_a_late_item_does_not_change_the_title_of_another_view(
     browser.click("nav a", "Model")
     browser.until(lambda: browser.driver.title == "Model · mgformer")
     browser.run("window.release()")
-    browser.until(lambda: browser.run("return document.querySelector('#similar li') !== null"))
+    browser.until(lambda: browser.run("return document.querySelector('#item .ranked li') !== null"))
     assert browser.driver.title == "Model · mgformer"
     browser.driver.back()
     browser.until(lambda: browser.driver.title == "Regatta Sea Chart · mgformer")
@@ -53,16 +54,16 @@ def test_similar_items_and_back(browser: Browser, service: str) -> None:
     similar = browser.ranked("item")
     assert len(similar) == 20
     assert browser.run("return document.activeElement.id") == "item-title"
-    browser.click("#similar li:first-child .name")
+    browser.click("#item .ranked li:first-child .name")
     browser.sees("#item-title", similar[0])
     browser.until(lambda: browser.ranked("item")[:1] not in ([], similar[:1]))
-    browser.click("#item-line .add")
-    browser.sees("#item-line .add", "Added to history")
-    assert browser.text("#count") == "1"
+    browser.click("#item-line .like")
+    browser.sees("#item .pick.like", similar[0])
+    assert "&like=" in browser.hash  # it came from a user, so it adds to the user's items
     for title in (similar[0], "Offshore Sailing Jacket"):
         browser.driver.back()
         browser.sees("#item-title", title)
-    assert browser.texts("#count") == []
+    assert "&like=" not in browser.hash
     browser.driver.back()
     browser.sees("#user-name", USER)
     browser.driver.forward()
@@ -82,27 +83,61 @@ def test_back_removes_an_added_item_and_links_can_be_opened(browser: Browser, se
     browser.until(lambda: browser.driver.title == "Regatta Sea Chart · mgformer")
 
 
-def test_the_model_card(browser: Browser, service: str) -> None:
+def test_the_model_tab_shows_figures_and_facts(
+    browser: Browser, service: str, tmp_path: Path
+) -> None:
     with urlopen(f"{service}model") as answer:
         card = json.load(answer)
     browser.open(f"{service}#model")
-    browser.sees("#facts", card["fingerprint"])
+    browser.sees("#model-title", "ease")
+    assert browser.text("#model-about") == card["about"]
+    tiles = [tile.split("\n") for tile in browser.texts("#tiles li")]
+    assert tiles[:3] == [["800", "people"], ["400", "items"], ["12,260", "choices"]]
+    bars = browser.texts("#quality-chart .row:first-child .value")
+    assert bars == [f"{card[part]['recall@20']:.3f}" for part in ("test", "popularity")]
+    lengths = browser.run(
+        "return [...document.querySelectorAll('#quality-chart .row:first-child .line')]"
+        ".map((e) => e.clientWidth)"
+    )
+    wanted = card["popularity"]["recall@20"] / card["test"]["recall@20"]
+    assert lengths[1] / lengths[0] == pytest.approx(wanted, abs=0.02)
+    hits = {name: figures["recall@20"] for name, figures in card["groups"].items()}
+    shares = [hits[name] / sum(hits.values()) for name in ("popular", "normal", "unpopular")]
+    assert browser.texts("#groups-chart b") == [f"{100 * share:.0f}%" for share in shares]
+    assert browser.texts("#training") == []  # ease has no epochs
     facts = dict(zip(browser.texts("#facts dt"), browser.texts("#facts dd"), strict=True))
-    assert facts["Model"] == "ease"
     assert facts["Protocol"] == card["protocol"]
-    assert (facts["Seed"], facts["Users"], facts["Items"]) == ("0", "800", "400")
-    assert browser.texts("#figures thead th") == ["Metric", "Test", "Validation", "Popularity"]
+    assert facts["Bundle"] == card["bundle"][:8]
+    assert card["bundle"] not in browser.text("#model")
+    assert card["fingerprint"] not in browser.text("#model")
+    browser.click("#more-figures summary")
+    assert browser.texts("#more-figures thead th") == ["Metric", "Test", "Validation", "Popularity"]
     row = [f"{card[part]['recall@20']:.4f}" for part in ("test", "valid", "popularity")]
-    assert ["Recall@20", *row] in [line.split("\t") for line in browser.texts("#figures tbody tr")]
-    assert browser.texts("#config td") == []
+    assert ["Recall@20", *row] in [
+        line.split("\t") for line in browser.texts("#more-figures tbody tr")
+    ]
     browser.click("#config summary")
     assert "model.l2\t250" in browser.texts("#config tr")
+
+
+def test_the_model_tab_shows_how_the_model_learned(browser: Browser, tmp_path: Path) -> None:
+    out = str(tmp_path / "run")
+    succeed("train", "demo", "--model", "bprmf", "--set", "train.epochs=3", "--out", out)
+    with serving(tmp_path / "run") as address:
+        with urlopen(f"{address}model") as answer:
+            card = json.load(answer)
+        assert [entry["epoch"] for entry in card["curve"]] == [1, 2, 3]
+        browser.open(f"{address}#model")
+        browser.sees("#training", "NDCG@20 on validation")
+        said = browser.run("return document.querySelector('#training svg').ariaLabel")
+        assert f"epoch {card['epochs']} was chosen" in said
+        assert browser.all("#training .best")
 
 
 def test_unknown_users_and_items_get_a_message(browser: Browser, service: str) -> None:
     browser.open(f"{service}#users?user=nobody")
     browser.sees("#users .error", "There is no user “nobody”.")
-    browser.click("#some-users a")
+    browser.click(".person .who")
     browser.until(lambda: len(browser.ranked("users")) == 20)
     browser.open(f"{service}#item?item=nothing")
     browser.sees("#item .error", "The model does not know this item.")
@@ -117,14 +152,14 @@ def test_a_failed_request_gets_a_message_and_can_be_repeated(
     browser.open(f"{service}#history")
     browser.ranked("history")
     browser.run("window.real = fetch; window.fetch = () => Promise.reject(new TypeError('down'))")
-    browser.click("#history .ranked .add")
+    browser.click("#history .ranked .like")
     browser.sees("#history .error", "The service cannot be reached.")
     browser.run('window.fetch = async () => new Response(\'{"error": "full"}\', {status: 503})')
     browser.click("#history .error button")
     browser.sees("#history .error", "The service is busy.")
     browser.run("window.fetch = window.real")
     browser.click("#history .error button")
-    browser.sees("#history .status", "based on the items in the history")
+    browser.sees("#history .said", "based on the items in the history")
 
 
 def test_the_api_key_is_asked_once_and_kept_for_the_tab(browser: Browser, bundle: Path) -> None:
@@ -142,9 +177,9 @@ def test_the_api_key_is_asked_once_and_kept_for_the_tab(browser: Browser, bundle
         browser.type("#key-value", "wrong", Keys.ENTER)
         browser.sees("#key.refused p", "The key was not accepted.")
         browser.type("#key-value", SECRET, Keys.ENTER)
-        browser.sees("#facts", "ease")
+        browser.sees("#model-title", "ease")
         browser.driver.refresh()
-        browser.sees("#facts", "ease")
+        browser.sees("#model-title", "ease")
         browser.open(f"{address}#users?user={USER}")
         browser.until(lambda: len(browser.ranked("users")) == 20)
         assert browser.texts("#key-title") == []
@@ -165,25 +200,28 @@ def test_markup_and_large_integers_in_ids_are_shown_unchanged(
         own, recommended = browser.texts("#has .name"), browser.ranked("users")
         assert recommended
         assert set(own) | set(recommended) <= {item.strip() for item in items}
-        assert browser.texts("#users .id") == []  # without names, ids are shown once
-        browser.click("#users .ranked .add")
+        assert browser.texts("#users span.id") == []  # without names, ids are shown once
         browser.click("#users .ranked .title .name")
         browser.sees("#item-title", recommended[0])
         assert browser.ranked("item")
-        browser.click("nav a", "History")
-        browser.sees("#have .name", recommended[0])
-        browser.sees("#history .status", "based on the items in the history")
+        browser.click("nav a", "Your list")
+        browser.click("#history .ranked .like")
+        browser.sees("#history .pick.like .name", MARKUP.split("/")[0])
+        browser.sees("#history .said", "based on the items in the history")
         assert browser.all("main img, #history script") == []
         assert "owned" not in browser.driver.title
 
 
 @pytest.mark.parametrize("width", [360, 1280])
 def test_nothing_is_wider_than_the_screen(browser: Browser, service: str, width: int) -> None:
-    browser.driver.execute_cdp_cmd(
-        "Emulation.setDeviceMetricsOverride",
-        {"width": width, "height": 740, "deviceScaleFactor": 1, "mobile": width < 600},
-    )
-    for view in ("users", f"users?user={USER}", "history?have=gone-1", "item?item=sailing-02"):
+    browser.resize(width)
+    for view in (
+        "users",
+        "users?user=nobody",
+        f"users?user={USER}",
+        "history?have=gone-1",
+        "item?item=sailing-02",
+    ):
         browser.open(f"{service}#{view}")
         browser.ranked(view.split("?")[0])
         assert browser.run("return document.documentElement.scrollWidth") <= width

@@ -1,6 +1,7 @@
 // Requests to the service, and the dialog for its API key.
 
 import { $ } from "./dom.js";
+import { state } from "./state.js";
 
 const KEY = "mgformer-api-key";
 let asking = null; // one dialog, even if several requests are refused
@@ -14,11 +15,38 @@ export class Failure extends Error {
   }
 }
 
+/** The models in service, the default first; empty if the service has one model and no list. */
+export let models = [];
+
+/** Return the name of the model to ask; null if there is only one. */
+export function modelInUse() {
+  if (models.length < 2) return null;
+  return models.some(({ name }) => name === state.model) ? state.model : models[0].name;
+}
+
+/** Return the model to compare with; null if there is none. */
+export function otherModel() {
+  const isKnown = models.some(({ name }) => name === state.vs);
+  return isKnown && state.vs !== modelInUse() ? state.vs : null;
+}
+
+export async function learnModels() {
+  const found = await ask("models", { model: null }).catch(() => []);
+  const isDefault = (one) => Number(Boolean(one.default));
+  models = Array.isArray(found) ? found.sort((a, b) => isDefault(b) - isDefault(a)) : [];
+}
+
+/** Return the path of a request to a model. */
+export function pathFor(path, model) {
+  if (!model) return path;
+  return `${path}${path.includes("?") ? "&" : "?"}model=${encodeURIComponent(model)}`;
+}
+
 /** Return the answer to a GET or, with a body, a POST; throws Failure, or AbortError if aborted. */
-export async function ask(path, { body, signal } = {}) {
+export async function ask(path, { body, signal, model = modelInUse() } = {}) {
   for (;;) {
     const key = sessionStorage.getItem(KEY);
-    const response = await send(path, body, key, signal);
+    const response = await send(pathFor(path, model), body, key, signal);
     if (response.status !== 401) return read(response, signal);
     // If the key has changed meanwhile, another request has already asked for it.
     if (sessionStorage.getItem(KEY) === key) await wantKey(key !== null);
@@ -26,10 +54,8 @@ export async function ask(path, { body, signal } = {}) {
   }
 }
 
-/** Let the next refusal open the dialog again. */
-export function askAgain() {
-  declined = false;
-}
+/** Whether requests need an API key. */
+export const hasKey = () => sessionStorage.getItem(KEY) !== null;
 
 async function send(path, body, key, signal) {
   const headers = { Accept: "application/json" };

@@ -3,8 +3,14 @@
 export const $ = (selector, root = document) => root.querySelector(selector);
 
 /** Make an element. Attributes that are functions become listeners; strings become text nodes. */
-export function el(tag, attributes = {}, ...children) {
-  const node = document.createElement(tag);
+export const el = (tag, attributes, ...children) =>
+  fill(document.createElement(tag), attributes, children);
+
+/** Make an element of SVG. */
+export const svg = (tag, attributes, ...children) =>
+  fill(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
+
+function fill(node, attributes = {}, children = []) {
   for (const [name, value] of Object.entries(attributes)) {
     if (typeof value === "function") node.addEventListener(name, value);
     else if (value !== null && value !== undefined) node.setAttribute(name, value);
@@ -13,6 +19,16 @@ export function el(tag, attributes = {}, ...children) {
   return node;
 }
 
+/** Set custom properties of CSS. The policy of the page forbids the attribute `style`. */
+export function styled(node, properties) {
+  for (const [name, value] of Object.entries(properties)) node.style.setProperty(name, value);
+  return node;
+}
+
+/** Make an icon of one path in a square of 24. */
+export const icon = (path) =>
+  svg("svg", { class: "icon", viewBox: "0 0 24 24", "aria-hidden": "true" }, svg("path", { d: path }));
+
 /** Format a number with three significant digits (0.0120, 4.57); integers stay as they are. */
 export function figure(number) {
   const whole = Number.isInteger(number) || Math.abs(number) >= 1000;
@@ -20,6 +36,6 @@ export function figure(number) {
   return number.toLocaleString("en", whole ? { maximumFractionDigits: 0 } : three);
 }
 
-export function plural(count, noun) {
-  return `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
+export function plural(count, noun, many = `${noun}s`) {
+  return `${count.toLocaleString("en")} ${count === 1 ? noun : many}`;
 }

@@ -1,23 +1,40 @@
-"""The users view: search, the items of a user, recommendations with reasons."""
+"""The landing: five people with their lists, or popular items if users are not listed."""
 
+import json
 from pathlib import Path
+from urllib.request import urlopen
 
-import polars as pl
-
-from mgformer.recommend.recommender import Recommender
 from tests.serving.page.browser import USER, Browser, refused
 from tests.serving.running import serving
+
+
+def test_the_landing_shows_five_people_with_their_lists(browser: Browser, service: str) -> None:
+    browser.open(service)
+    browser.sees(".person")
+    assert len(browser.texts(".person")) == 5
+    with urlopen(f"{service}examples") as answer:
+        examples = json.load(answer)
+    assert browser.texts(".person .who") == [one["user"] for one in examples]
+    for kind, key in ((".next", "recommended"), (".had", "items")):
+        shown = [item["name"] for one in examples for item in one[key]]
+        assert browser.texts(f".person {kind} .name") == shown
+        assert len(shown) == 20
+    assert "12,260 choices of 800 people among 400 items (demo)" in browser.text(".sentence")
+    assert browser.text("#brief") == "ease on demo"
+    assert refused(browser.driver) == []
+    browser.click(".person .who", examples[2]["user"])
+    browser.sees("#user-name", examples[2]["user"])
+    assert browser.ranked("users")[:4] == [item["name"] for item in examples[2]["recommended"]]
 
 
 def test_a_user_is_found_by_keyboard_and_recommendations_come_with_reasons(
     browser: Browser, service: str
 ) -> None:
     browser.open(service)
-    browser.sees("#some-users a")  # examples to start with
     browser.pick("#user-search", USER)
     browser.sees("#user-name", USER)
     assert browser.hash == f"#users?user={USER}"
-    assert browser.text("#has-title") == "has 5 items"
+    browser.sees("#has-title", "Has 5 items")
     own = browser.texts("#has .name")
     assert "Offshore Sailing Jacket" in own
     assert "sailing-01" in browser.texts("#has .id")
@@ -28,13 +45,12 @@ def test_a_user_is_found_by_keyboard_and_recommendations_come_with_reasons(
     assert reasons
     assert set(reasons) <= set(own)
     assert browser.text("#users .ranked li:first-child .why").startswith("because of ")
-    assert browser.text("#brief") == "ease on demo"
     assert refused(browser.driver) == []
 
 
 def test_all_items_of_a_user_can_be_shown(browser: Browser, service: str) -> None:
     browser.open(f"{service}#users?user=amir-026")
-    browser.sees("#user-name", "amir-026")
+    browser.sees("#has-title", "Has")
     count = int(browser.text("#has-title").split()[1])
     assert count > len(browser.texts("#has li")) == 12
     browser.click("#has-more")
@@ -42,24 +58,17 @@ def test_all_items_of_a_user_can_be_shown(browser: Browser, service: str) -> Non
     assert browser.run("return document.activeElement.closest('li').matches(':nth-child(13)')")
 
 
-def test_at_most_a_thousand_items_of_a_user_are_shown(browser: Browser, tmp_path: Path) -> None:
-    pairs = [("all", item) for item in range(1_010)] + [("some", item) for item in range(20)]
-    table = pl.DataFrame(pairs, schema=["user", "item"], orient="row")
-    Recommender.fit(table, "popularity").save(tmp_path / "run")
-    with serving(tmp_path / "run") as address:
-        browser.open(f"{address}#users?user=all")
-        browser.sees("#has-title", "has 1,010 items")
-        browser.click("#has-more", "Show the first 1,000")
-        assert len(browser.texts("#has li")) == 1_000
-
-
-def test_without_users_the_page_starts_with_the_history(browser: Browser, bundle: Path) -> None:
+def test_without_users_the_page_starts_with_popular_items(browser: Browser, bundle: Path) -> None:
     with serving(bundle, list_users=False) as address:
+        with urlopen(f"{address}items?limit=20") as answer:
+            popular = [item["name"] for item in json.load(answer)]
         browser.open(address)
-        browser.until(lambda: browser.hash == "#history")
-        browser.sees("#history h1", "Recommendations for a history")
-        assert browser.texts("nav a") == ["History", "Model"]
-        assert len(browser.ranked("history")) > 0
+        browser.sees("#history h1", "Build a list of your own")
+        assert browser.hash == "#history"
+        assert browser.texts("nav a") == ["Your list", "Model"]
+        assert set(browser.ranked("history")) == set(popular)
+        assert "people among 400 items" in browser.text("#history .sentence")
+        assert refused(browser.driver) == []
 
 
 def test_the_page_cannot_be_framed(browser: Browser, service: str) -> None:
