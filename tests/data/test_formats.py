@@ -358,3 +358,20 @@ def test_malformed_quotes_are_read_as_csv_reads_them(tmp_path, field):
 def test_options_refuse_unknown_keys():
     with pytest.raises(ValueError, match="seperator"):
         DataConfig(seperator=",")
+
+
+@pytest.mark.parametrize("value", ["2024-01-31", "31.01.2024 10:00", "4,5"])
+def test_dates_and_decimal_commas_tell_data_from_a_header(tmp_path, value):
+    path = write(tmp_path, f"ann;tea;{value}\nbob;jam;{value}\n")
+    assert read_file(path, DataConfig()).height == 2
+    path = write(tmp_path, f"who;what;note\nann;tea;{value}\n")
+    with pytest.raises(DataError, match="got the columns who, what, note, expected one of user"):
+        read_file(path, DataConfig())
+
+
+def test_numbers_with_a_decimal_comma(tmp_path):
+    path = write(tmp_path, "user;item;weight\na;x;4,5\nb;y;1\nc;z;-0,25\n")
+    assert read_file(path, DataConfig())["weight"].to_list() == [4.5, 1.0, -0.25]
+    # It may be one thousand.
+    with pytest.raises(DataError, match=r"a\.csv:2: got '1,000' as a weight"):
+        read_file(write(tmp_path, "user;item;weight\na;x;1,000\n"), DataConfig())

@@ -11,6 +11,7 @@ import os
 import sys
 
 COMMANDS = {
+    "init": "Write a commented config to start from, for a file of yours.",
     "train": "Train a model on interactions, evaluate it, and save it.",
     "evaluate": "Measure a trained recommender on its held-out pairs.",
     "refit": "Train a tested recommender again on all its pairs, for production.",

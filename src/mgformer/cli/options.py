@@ -2,13 +2,16 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
 from mgformer.data import DEFAULT_DATASET
 from mgformer.models import AUTO
 from mgformer.signatures import read_key
+
+if TYPE_CHECKING:
+    from mgformer.data.options import DataConfig
 
 
 def place(help: str, default: str) -> Any:
@@ -19,6 +22,20 @@ def place(help: str, default: str) -> Any:
 def settings_option(help: str) -> Any:
     """Return the option --set."""
     return Option([], "--set", metavar="SECTION.OPTION=VALUE", help=f"{help}; can be repeated.")
+
+
+def data_options(settings: Sequence[str]) -> "DataConfig":
+    """Return the options for reading that --set names; others have no use here."""
+    from mgformer.errors import ConfigError
+    from mgformer.runs.config import build_data_config, with_settings
+
+    raw = with_settings({}, settings)
+    for section in raw:
+        if section != "data" or not isinstance(raw[section], dict):
+            raise ConfigError(
+                f"--set {section}: expected options for reading, such as --set data.user=NAME"
+            )
+    return build_data_config(raw.get("data", {}), "--set")
 
 
 def hashed(users: Sequence[str], key: Path | None) -> list[str]:

@@ -164,10 +164,8 @@ def load_dataset(
 
         dataset = demo_dataset(options, keep_rows=keep_rows)
     elif form := local_form(name):
-        known_order = {} if entry(name).chronological else {"order": "none"}
-        chosen = {**form.options, **known_order, **options.model_dump(exclude_defaults=True)}
-        source, chosen_options = folder / form.interactions, DataConfig.model_validate(chosen)
-        dataset = read_dataset(source, chosen_options, name, keep_rows=keep_rows)
+        source, chosen = folder / form.interactions, with_catalog(name, options)
+        dataset = read_dataset(source, chosen, name, keep_rows=keep_rows)
         if form.item_names and options.item_names is None:
             file, sep = form.item_names
             names = read_item_names(folder / file, dataset.interactions.items, sep)
@@ -185,6 +183,14 @@ def load_dataset(
             f"move these files away and run mgformer datasets fetch {name}"
         )
     return dataset
+
+
+def with_catalog(name: str, options: DataConfig) -> DataConfig:
+    """Return the options for a dataset of the catalog, overridden by the given ones."""
+    form = local_form(name)
+    known_order = {} if entry(name).chronological else {"order": "none"}
+    own = {} if form is None else {**form.options, **known_order}
+    return DataConfig.model_validate({**own, **options.model_dump(exclude_defaults=True)})
 
 
 def _files_of(folder: Path) -> tuple[dict[str, Path], Path | None]:

@@ -196,10 +196,10 @@ def to_toml(config: RunConfig | Mapping[str, Any]) -> str:
     described = config.to_mapping() if isinstance(config, RunConfig) else config
     for name, value in described.items():
         if isinstance(value, Mapping):
-            options = [f"{option} = {_literal(v)}" for option, v in value.items()]
+            options = [f"{option} = {literal(v)}" for option, v in value.items()]
             sections.append("\n".join(["", f"[{name}]", *options]))
         else:
-            plain.append(f"{name} = {_literal(value)}")
+            plain.append(f"{name} = {literal(value)}")
     return "\n".join([*plain, *sections, ""])
 
 
@@ -269,7 +269,7 @@ def _check_text(run: RunConfig, source: str) -> None:
     """Refuse text that cannot be written to a file, such as a file name that is not UTF-8."""
     for name, value in flat_options(run.to_mapping()).items():
         try:
-            _literal(value).encode()
+            literal(value).encode()
         except UnicodeEncodeError:
             raise ConfigError(
                 f"{source}: {name}: got {_shown(value)}, expected UTF-8; rename the file, or write "
@@ -277,12 +277,12 @@ def _check_text(run: RunConfig, source: str) -> None:
             ) from None
 
 
-def _literal(value: Any) -> str:
+def literal(value: Any) -> str:
     """Write a value as TOML does, which has JSON's strings, truth values and numbers."""
     if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{_literal(str(k))} = {_literal(v)}' for k, v in value.items())}}}"
+        return f"{{{', '.join(f'{literal(str(k))} = {literal(v)}' for k, v in value.items())}}}"
     if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_literal, value))}]"
+        return f"[{', '.join(map(literal, value))}]"
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 

@@ -15,6 +15,7 @@ from mgformer.errors import DataError
 
 DECIMAL = r"^[+-]?\d+\.\d*$"
 """A number with a decimal point, which is no id."""
+DECIMAL_COMMA = r"^([+-]?\d+),(\d{1,2}|\d{4,})$"
 WITHOUT_DECIMALS = "write all ids without decimals, or as text"
 FLOAT_BITS: dict[pl.DataType | type[pl.DataType], int] = {
     pl.Float16: 11,
@@ -171,12 +172,27 @@ def _numbers(column: pl.Series, reading: Reading) -> pl.Series:
             f"{reading.place(0)}: got a {column.name} of type {column.dtype}, expected a number; "
             f"name another column with --set data.{column.name}=NAME"
         )
-    plain = column.str.strip_chars() if column.dtype == pl.String else column
+    plain = _with_points(column, reading) if column.dtype == pl.String else column
     numbers = plain.cast(pl.Float64, strict=False)
     wrong = numbers.is_null() | ~numbers.is_finite().fill_null(False)
     got = _describing(column, f"got {{}} as a {column.name}")
     reading.refuse(wrong, got, "a number", optional=column.name)
     return numbers
+
+
+def _with_points(column: pl.Series, reading: Reading) -> pl.Series:
+    """Return text with 4.5 in place of 4,5; three digits after a comma may be thousands."""
+    plain = column.str.strip_chars()
+    if column.name == "time":
+        return plain
+    commas = plain.str.contains(DECIMAL_COMMA)
+    if commas.any():
+        example = plain.filter(commas)[0]
+        reading.notes.append(
+            f"{column.name}s such as {example} are read as {example.replace(',', '.')}"
+        )
+        plain = plain.str.replace(DECIMAL_COMMA, "$1.$2")
+    return plain
 
 
 def _refuse_nulls(column: pl.Series, reading: Reading) -> None:

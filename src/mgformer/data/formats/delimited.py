@@ -19,6 +19,7 @@ from mgformer.data.formats import text
 from mgformer.data.formats.checks import check_columns
 from mgformer.data.formats.packed import read_bytes
 from mgformer.data.formats.reading import Reading
+from mgformer.data.formats.times import is_date
 from mgformer.data.formats.values import POLARS_ERRORS
 from mgformer.data.options import DataConfig
 from mgformer.errors import DataError
@@ -151,15 +152,19 @@ def _has_header(rows: list[text.Row], options: DataConfig, path: Path) -> bool:
     names = {name for name in asked if isinstance(name, str) and name and not name.isdecimal()}
     if any(column_rules.role_of(field) or field.strip() in names for field in first):
         return True
-    # Columns are hardly ever named by numbers, so one number means that the line is data.
-    if any(map(text.is_number, first)):
+    # Columns are hardly ever named by numbers or dates, so one of them means that a line is data.
+    if any(map(_is_data, first)):
         return False
-    if any(map(text.is_number, second)):
+    if any(map(_is_data, second)):
         return True
     raise DataError(
         f"{path}:1: got {', '.join(first)[:80]!r}, which may be column names or data; name the "
         "columns with --set data.user=… --set data.item=…, or use --set data.header=false"
     )
+
+
+def _is_data(field: str) -> bool:
+    return text.is_number(field.replace(",", ".", 1)) or is_date([field])
 
 
 def _refuse_decimal_ids(

@@ -1,7 +1,8 @@
 """One reading of a source: which columns were taken, which rows were left out, what was noticed."""
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from mgformer.errors import DataError
 
-log = logging.getLogger("mgformer")
+log = logging.getLogger("mgformer.reading")
 
 FEW = 5
 """Number of rows that are described if many are left out."""
@@ -160,6 +161,20 @@ class Reading:
         return found + (["; ".join(unused)] if unused else []) + self.notes
 
 
+@contextmanager
+def unsaid() -> Iterator[None]:
+    """Log nothing about readings: the caller shows what was noticed in its own way."""
+    log.addFilter(_nothing)
+    try:
+        yield
+    finally:
+        log.removeFilter(_nothing)
+
+
+def _nothing(_: logging.LogRecord) -> bool:
+    return False
+
+
 def say(readings: Iterable[Reading]) -> None:
     """Log what was noticed, and which rows were left out; what holds for all files only once."""
     said: set[str] = set()
@@ -172,5 +187,6 @@ def say(readings: Iterable[Reading]) -> None:
             described = [f"\n  {line}" for line in reading.first_skipped]
             more = reading.num_skipped - len(described)
             described += [f"\n  and {more:,} more"] if more else []
-            message = "%s: left out %s rows that cannot be used:%s"
-            log.warning(message, reading.source, f"{reading.num_skipped:,}", "".join(described))
+            rows = f"{reading.num_skipped:,} {'row' if reading.num_skipped == 1 else 'rows'}"
+            message = "%s: left out %s that cannot be used:%s"
+            log.warning(message, reading.source, rows, "".join(described))
