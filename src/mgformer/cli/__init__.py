@@ -22,7 +22,7 @@ COMMANDS = {
     "search": "Find the id of an item by a part of its name.",
     "similar": "Show the items most similar to an item, or similar users.",
     "serve": "Serve recommendations over HTTP, with a web page to try them.",
-    "export": "Write vectors, a search index, an ONNX model or a model card.",
+    "export": "Write a recommender as files for other programs.",
     "report": "Write a run, or several runs side by side, as one HTML file.",
     "compare": "Train several models on one split and compare them on test.",
     "backtest": "Test models at several moments in time, each on what came next.",
