@@ -2,6 +2,7 @@
 
 import html
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -18,6 +19,12 @@ SHORTEST_SHOWN = 2.0
 """Seconds that a phase must take to get a line when it ends."""
 REDRAW_SECONDS = 0.2
 """Pause between two changes of the line in a notebook."""
+
+FRAME_SECONDS = 0.1
+"""Pause between two drawings of the bars."""
+drawing = threading.RLock()
+"""Held by whoever writes to the terminal. The number of bars changes, and a line that is printed in
+the middle of a drawing would wipe out others."""
 
 
 def showing(shown: bool | None) -> AbstractContextManager[None]:
@@ -37,7 +44,7 @@ def in_notebook() -> bool:
 @contextmanager
 def drawn_on(console: "Console") -> Iterator[Reporter]:
     """Yield a reporter that draws bars in a terminal, and prints how long each long phase took."""
-    with _bars(console) if console.is_terminal else nullcontext() as bars:
+    with _moving(_bars(console)) if console.is_terminal else nullcontext() as bars:
         yield lambda name, total: _phase(console, bars, name, total)
 
 
@@ -68,7 +75,28 @@ def _bars(console: "Console") -> "Progress":
         progress.TimeRemainingColumn(),
         console=console,
         transient=True,
+        auto_refresh=False,  # its thread does not hold the lock
     )
+
+
+@contextmanager
+def _moving(bars: "Progress") -> Iterator["Progress"]:
+    """Draw the bars again and again while the block runs."""
+    ended = threading.Event()
+
+    def redraw() -> None:
+        while not ended.wait(FRAME_SECONDS):
+            with drawing:
+                bars.refresh()
+
+    thread = threading.Thread(target=redraw, daemon=True)
+    with bars:
+        thread.start()
+        try:
+            yield bars
+        finally:
+            ended.set()
+            thread.join()
 
 
 @contextmanager
@@ -80,14 +108,17 @@ def _phase(
     if bars is None:
         yield lambda amount: None
     else:
-        task = bars.add_task(name, total=total)
+        with drawing:
+            task = bars.add_task(name, total=total)
         try:
             yield lambda amount: bars.advance(task, amount)
         finally:
-            bars.remove_task(task)
+            with drawing:
+                bars.remove_task(task)
     seconds = time.perf_counter() - start
     if seconds >= SHORTEST_SHOWN:
-        console.print(f"{name}: {seconds:.1f} s", style="dim")
+        with drawing:
+            console.print(f"{name}: {seconds:.1f} s", style="dim")
 
 
 @contextmanager

@@ -1,11 +1,19 @@
 """Ids and names come from others: what is printed must not command the terminal or the shell."""
 
+import io
 import json
+import re
 import shlex
+import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from rich.live_render import LiveRender
 
+from mgformer import bars
+from mgformer.cli import console
 from mgformer.cli.console import json_text, printable
 from tests.command import mgformer, succeed
 
@@ -79,3 +87,43 @@ def test_there_is_no_hint_without_an_id_that_can_be_typed(tmp_path: Path) -> Non
         "train", data, "--model", "popularity", "--set", "split.test=0", "--out", tmp_path / "run"
     )
     assert text.rstrip().endswith(f"saved in {tmp_path / 'run'}")
+
+
+def screen(written: str) -> list[str]:
+    """Return the lines that a terminal shows after lines, bars and the moves of its cursor."""
+    rows, row = [""], 0
+    for part in re.split(r"(\x1b\[[0-9;?]*[A-Za-z]|\r|\n)", written):
+        if part == "\n":
+            row += 1
+            rows += [""] * (row + 1 - len(rows))
+        elif part == "\x1b[2K":
+            rows[row] = ""
+        elif part == "\x1b[1A":
+            row -= 1
+        elif part != "\r" and not part.startswith("\x1b"):
+            rows[row] += part
+    return [line for line in rows if line]
+
+
+def test_bars_and_lines_do_not_wipe_out_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"FORCE_COLOR": "1", "TERM": "xterm", "COLUMNS": "80"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(bars, "FRAME_SECONDS", 0.001)
+    draw = LiveRender.__rich_console__
+
+    def slowly(*arguments: Any) -> Iterator[Any]:
+        time.sleep(0.002)  # time for the other thread to come between
+        yield from draw(*arguments)
+
+    monkeypatch.setattr(LiveRender, "__rich_console__", slowly)
+    terminal = console._SafeConsole()
+    terminal.file = io.StringIO()
+    with bars.drawn_on(terminal) as reporter:
+        for number in range(10):
+            with reporter("outer", 3) as advance:
+                terminal.print(f"line {number}")
+                with reporter("inner", None), reporter("innermost", 2):
+                    advance(1)
+                    terminal.print(f"inner line {number}")
+    expected = [f"{kind}line {number}" for number in range(10) for kind in ("", "inner ")]
+    assert screen(terminal.file.getvalue()) == expected

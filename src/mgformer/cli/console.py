@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 from rich.console import Console
 
-from mgformer.bars import drawn_on
+from mgformer.bars import drawing, drawn_on
 from mgformer.cli.table import aligned, fitted, wrapped
 from mgformer.progress import reporting
 
@@ -41,7 +41,9 @@ class _SafeConsole(Console):
     def print(self, *objects: Any, **options: Any) -> None:
         # A terminal would break lines within words; a file or a pipe has no width to keep to.
         options.setdefault("soft_wrap", not self.is_terminal)
-        super().print(*(printable(o) if isinstance(o, str) else o for o in objects), **options)
+        safe = (printable(o) if isinstance(o, str) else o for o in objects)
+        with drawing:
+            super().print(*safe, **options)
 
 
 out = _SafeConsole()
