@@ -124,6 +124,7 @@ def test_bars_and_lines_do_not_wipe_out_each_other(monkeypatch: pytest.MonkeyPat
                 terminal.print(f"line {number}")
                 with reporter("inner", None), reporter("innermost", 2):
                     advance(1)
-                    terminal.print(f"inner line {number}")
-    expected = [f"{kind}line {number}" for number in range(10) for kind in ("", "inner ")]
+                    time.sleep(0.01)  # all bars are drawn
+                terminal.print(f"another line {number}")
+    expected = [f"{kind}line {number}" for number in range(10) for kind in ("", "another ")]
     assert screen(terminal.file.getvalue()) == expected
