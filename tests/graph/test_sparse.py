@@ -6,6 +6,7 @@ import scipy.sparse as sp
 import torch
 
 from mgformer.graph.sparse import (
+    PaddedRows,
     SparseProduct,
     csr_matmul,
     product_blocks,
@@ -97,3 +98,23 @@ def test_sparse_products_equal_dense_ones(shape, density, rng):
     single = SparseProduct(matrix)(dense.detach().float())
     assert single.dtype == torch.float32
     torch.testing.assert_close(single.double(), expected.detach(), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (7, 3), (33, 20)])
+def test_padded_rows_multiply_as_the_matrix(shape, rng):
+    """Values and gradients, of all rows and of some, with rows that are empty and that repeat."""
+    dense = rng.standard_normal(shape) * (rng.random(shape) < 0.4)
+    dense[-1] = 0
+    matrix = sp.csr_array(dense.astype(np.float32))
+    factor = torch.from_numpy(rng.standard_normal((shape[1], 4))).requires_grad_()
+    same = factor.detach().clone().requires_grad_()
+    numbers = torch.from_numpy(rng.integers(0, shape[0], 9))
+    exact = torch.from_numpy(matrix.toarray()).double()
+    padded, weights = PaddedRows(matrix), torch.from_numpy(rng.standard_normal((9, 4)))
+    torch.testing.assert_close(padded(factor), exact @ same, rtol=0, atol=1e-12)
+    (padded(factor, numbers) * weights).sum().backward()
+    ((exact @ same)[numbers] * weights).sum().backward()
+    torch.testing.assert_close(factor.grad, same.grad, rtol=0, atol=1e-12)
+    sparse = factor.detach().clone().requires_grad_()
+    (padded(sparse, numbers, sparse_gradient=True) * weights).sum().backward()
+    torch.testing.assert_close(sparse.grad.to_dense(), same.grad, rtol=0, atol=1e-12)

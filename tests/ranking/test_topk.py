@@ -238,9 +238,9 @@ def test_fewer_users_are_ranked_at_a_time_where_lists_are_long(
     rows: list[int] = []
 
     class Noted(topk._Tile):
-        def __init__(self, num: int, columns: int) -> None:
+        def __init__(self, num: int, columns: int, device: torch.device) -> None:
             rows.append(num)
-            super().__init__(num, columns)
+            super().__init__(num, columns, device)
 
     monkeypatch.setattr(topk, "_Tile", Noted)
     pairs = some_pairs(100, 2_000, 0.01, seed=1)

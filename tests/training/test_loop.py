@@ -423,3 +423,23 @@ def test_training_ends_at_a_time_with_the_best_weights_so_far(pairs, monkeypatch
     assert early.p.item() == whole.p.item() != 0
     at_once = fit(Slope(), pairs, small, np.random.default_rng(0), until=-math.inf)
     assert (at_once.epochs, at_once.best_epoch) == (0, 0)
+
+
+def test_a_run_resumes_on_another_device(graph, pairs, monkeypatch):
+    """Its generator cannot go on there with the same numbers, but the run can."""
+    monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", 0)
+    kept = []
+    fit(former(graph, np.random.default_rng(0)), pairs, options(epochs=2), np.random.default_rng(0),
+        save=kept.append)  # fmt: skip
+    assert kept[0].state["device"] == "cpu"
+    elsewhere = kept[0]._replace(
+        state={**kept[0].state, "device": "cuda"},
+        tensors={**kept[0].tensors, "generator": torch.zeros(16, dtype=torch.uint8)},
+    )
+    done = [
+        fit(former(graph, np.random.default_rng(0)), pairs, options(epochs=2),
+            np.random.default_rng(0), start=start)
+        for start in (kept[0], elsewhere)
+    ]  # fmt: skip
+    assert [one.epochs for one in done] == [2, 2]
+    assert done[0].history[1]["loss"] != done[1].history[1]["loss"]

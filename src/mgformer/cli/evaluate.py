@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from typer import Option
 
 from mgformer.cli.console import out, print_json, print_table, working
-from mgformer.cli.options import AsJson, RunFolder, Signed, key_in
+from mgformer.cli.options import AsJson, Device, RunFolder, Signed, key_in
 from mgformer.cli.train import show_metrics, summary
 from mgformer.errors import BundleError
 
@@ -21,17 +21,20 @@ def command(
     run: RunFolder,
     against: Path | None = Option(None, help=AGAINST),
     metrics: list[str] = Option([], "--metric", help=METRIC),
+    device: Device = None,
     signed: Signed = None,
     as_json: AsJson = False,
 ) -> None:
     """Measure a trained recommender on its held-out pairs."""
+    from mgformer.device import for_ranking, resolve
     from mgformer.experiments.tables import p_text
     from mgformer.outside import import_object
+    from mgformer.ranking.devices import moved
     from mgformer.ranking.evaluation import EvaluationConfig, evaluate_part
     from mgformer.runs.bundle_files import load_bundle
 
     with working():
-        key = key_in(signed)
+        key, ranks = key_in(signed), for_ranking(resolve(device or "auto"))
         bundle = load_bundle(run, key)
         chosen = EvaluationConfig(**bundle.record.config.get("evaluation", {})).model_dump()
         if metrics:
@@ -39,8 +42,9 @@ def command(
                 import_object(metric)
             chosen["metrics"] = list(dict.fromkeys([*(chosen.get("metrics") or ()), *metrics]))
         options = EvaluationConfig(**chosen)
-        test = evaluate_part(bundle.scorer, bundle, "test", options)
-        valid = evaluate_part(bundle.scorer, bundle, "valid", options)
+        scorer = moved(bundle.scorer, ranks)
+        test = evaluate_part(scorer, bundle, "test", options)
+        valid = evaluate_part(scorer, bundle, "valid", options)
         comparison = compare(bundle, run, against, key) if against else None
     # A part without pairs, as after a refit, keeps its recorded figures.
     measured = {name: part.means for name, part in (("test", test), ("valid", valid)) if part}

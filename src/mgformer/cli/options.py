@@ -51,6 +51,8 @@ def hashed(users: Sequence[str], key: Path | None) -> list[str]:
 MODELS = "A name that `mgformer models` lists, or package.module:Class."
 OUTSIDE = "The model of the run, if it is from outside: package.module:Class is imported."
 DATA = "A file, a folder, or a catalog name."
+DEVICE = "Where to compute: auto, cpu, cuda, cuda:1 or mps. auto takes a GPU if there is one."
+Device = Annotated[str | None, Option("--device", help=DEVICE, show_default="auto")]
 AsJson = Annotated[bool, Option("--json", help="Print one JSON object.")]
 RunFolder = Annotated[Path, Argument(help="Folder of a trained recommender.")]
 Data = Annotated[str | None, Argument(help=DATA, show_default=DEFAULT_DATASET)]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from typer import Option
 
 from mgformer.cli.console import err, json_text, out, print_json, print_table, working
-from mgformer.cli.options import AsJson, IdKey, RunFolder, Signed, hashed, key_in
+from mgformer.cli.options import AsJson, Device, IdKey, RunFolder, Signed, hashed, key_in
 from mgformer.errors import ConfigError, DataError, UnknownIdError
 
 if TYPE_CHECKING:  # imported when a command runs, so that --help is instant
@@ -41,6 +41,7 @@ def command(
     with_seen: bool = Option(False, help="Include items that the user already has."),
     fallback: bool = Option(False, "--fallback", help=FALLBACK),
     target: Path | None = Option(None, "--out", help=OUT),
+    device: Device = None,
     key: IdKey = None,
     signed: Signed = None,
     as_json: AsJson = False,
@@ -66,7 +67,7 @@ def command(
     if target is not None:
         check_target(target)
     with working():
-        recommender = Recommender.load(run, key_in(signed))
+        recommender = Recommender.load(run, key_in(signed), device=device or "auto")
         items = recommender.bundle.items
         if not recommender.bundle.record.histories and not with_seen and not history:
             err.print(
@@ -97,7 +98,7 @@ def command(
             # A generator: no list is made before it is printed.
             answers = recommender.answers(asked if as_json else asked[:MOST_SHOWN], **narrowed)
             if target is not None:
-                write_lists(recommender.bundle, asked, ListOptions(**narrowed), target)
+                write_lists(recommender.ranked, asked, ListOptions(**narrowed), target)
     if target is not None:
         err.print(f"wrote {total:,} lists of {k} to {target}", style="dim")
         if as_json:

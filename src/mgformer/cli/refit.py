@@ -6,7 +6,16 @@ from pathlib import Path
 from typer import Option
 
 from mgformer.cli.console import out, print_json, working
-from mgformer.cli.options import AsJson, OutsideModel, RunFolder, Sign, Signed, key_in, place
+from mgformer.cli.options import (
+    AsJson,
+    Device,
+    OutsideModel,
+    RunFolder,
+    Sign,
+    Signed,
+    key_in,
+    place,
+)
 from mgformer.cli.train import show_metrics, summary
 from mgformer.errors import ConfigError
 
@@ -16,6 +25,7 @@ def command(
     target: Path | None = place("Folder of the new recommender.", "RUN-refit"),
     model: OutsideModel = None,
     resume: bool = Option(False, "--resume", help="Continue the interrupted refit in --out."),
+    device: Device = None,
     sign: Sign = None,
     signed: Signed = None,
     as_json: AsJson = False,
@@ -44,10 +54,11 @@ def command(
     def how_to_continue() -> str:
         again = ["mgformer", "refit", str(run), "--resume", "--out", str(folder)]
         again += ["--model", model] if model else []
+        again += ["--device", device] if device else []
         return f"continue with: {shlex.join(again)}" if has_checkpoint(folder) else ""
 
     with working(how_to_continue), locked(folder):
-        done = refit(bundle, folder=folder, resume=resume)
+        done = refit(bundle, folder=folder, resume=resume, device=device)
         save_run(done, folder, key)
     if as_json:
         print_json(summary(done.record, folder))

@@ -10,7 +10,16 @@ from typer import Option
 from mgformer.cli.auto import show_auto, warn_if_poor
 from mgformer.cli.console import out, print_json, print_table, working
 from mgformer.cli.durations import seconds_of
-from mgformer.cli.options import AsJson, AutoOrModel, Data, Sign, key_in, place, settings_option
+from mgformer.cli.options import (
+    AsJson,
+    AutoOrModel,
+    Data,
+    Device,
+    Sign,
+    key_in,
+    place,
+    settings_option,
+)
 from mgformer.errors import ConfigError
 from mgformer.files import folder_name
 from mgformer.models import AUTO
@@ -50,6 +59,7 @@ def command(
     no_histories: bool = Option(False, "--no-histories", help=NO_HISTORIES),
     hash_ids: Path | None = Option(None, "--hash-ids", metavar="KEYFILE", help=HASH_IDS),
     profile: bool = Option(False, "--profile", help="Only show where the time of a step goes."),
+    device: Device = None,
     sign: Sign = None,
     as_json: AsJson = False,
 ) -> None:
@@ -68,8 +78,10 @@ def command(
     from mgformer.runs.histories import check_leaves_them_out, without_histories
     from mgformer.runs.workspace import load_unfinished, save_run
 
+    chosen = [*settings, *([f"train.device={device}"] if device else [])]
+
     def with_options(raw: dict[str, Any]) -> dict[str, Any]:
-        return configs.with_settings(configs.with_choices(raw, data, model, seed), settings)
+        return configs.with_settings(configs.with_choices(raw, data, model, seed), chosen)
 
     raw, source = (configs.read_config(config) if config else {}), str(config or "options")
     # The user's own options may import a model; those of the earlier run may not.

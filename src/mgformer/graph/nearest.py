@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mgformer.device import HOST
 from mgformer.errors import ConfigError
 from mgformer.graph.sparse import BLOCK_ENTRIES, block_slices
 from mgformer.progress import phase
@@ -29,8 +30,8 @@ def nearest_nodes(
     k = min(k, num_nodes - 1)
     if num_nodes > exact_nodes:
         return _by_index(encodings, k)
-    nodes = torch.empty(num_nodes, k, dtype=torch.int64)
-    similarities = torch.empty(num_nodes, k)
+    nodes = torch.empty(num_nodes, k, dtype=torch.int64, device=HOST)
+    similarities = torch.empty(num_nodes, k, device=HOST)
     with phase("neighbors", num_nodes) as advance:
         for rows in block_slices(num_nodes, num_nodes, block_entries):
             scores = encodings[rows] @ encodings.T
@@ -59,7 +60,7 @@ def _by_index(encodings: Tensor, k: int) -> tuple[Tensor, Tensor]:
         scores, found = index.search(rows, k + 1)
     nodes, similarities = torch.from_numpy(found), torch.from_numpy(scores)
     # The node itself is usually among its results: move it to the end, which is cut off.
-    itself = nodes == torch.arange(len(rows))[:, None]
+    itself = nodes == torch.arange(len(rows), device=HOST)[:, None]
     order = itself.to(torch.int8).argsort(dim=1, stable=True)[:, :k]
     nodes, similarities = nodes.gather(1, order), similarities.gather(1, order)
     # faiss fills up with -1 if it finds fewer; such a neighbor gets no weight.

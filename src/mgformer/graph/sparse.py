@@ -1,19 +1,24 @@
 """Sparse matrices: products in bounded memory, scaling, and the largest entries of each row.
 
-Shapes: M rows, N columns, K columns of a dense factor, E stored entries.
+Products run on the device of the dense factor. Everything else prepares matrices, with scipy.
+
+Shapes: M rows, N columns, K columns of a dense factor, E stored entries, W entries of the longest
+row.
 """
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional
 
+from mgformer.device import on_host
 from mgformer.progress import phase
 
 BLOCK_ENTRIES = 1 << 24
@@ -23,42 +28,110 @@ Weigh = Callable[[NDArray[np.float32], NDArray[np.int32], NDArray[np.int32]], ND
 """Returns new values [E] of entries, given the old ones, their rows [E] and columns [E]."""
 
 
-def csr_matmul(matrix: sp.csr_array, dense: Tensor) -> Tensor:
+class Entries(NamedTuple):
+    """The arrays of a CSR matrix [M, N] as tensors."""
+
+    starts: Tensor  # [M + 1]
+    columns: Tensor  # [E]
+    values: Tensor  # [E]
+
+
+def entries_of(matrix: sp.csr_array) -> Entries:
+    """Return the arrays of a matrix as tensors, without a copy."""
+    return Entries(*(torch.from_numpy(a) for a in (matrix.indptr, matrix.indices, matrix.data)))
+
+
+def csr_matmul(matrix: sp.csr_array | Entries, dense: Tensor) -> Tensor:
     """Return the [M, K] product of a float32 CSR matrix [M, N] and a dense one [N, K]."""
+    entries = matrix if isinstance(matrix, Entries) else entries_of(matrix)
     # Summing embedding rows is several times faster than the CSR product of scipy or torch, as
     # long as the rows are contiguous.
-    return torch.nn.functional.embedding_bag(
-        torch.from_numpy(matrix.indices),
+    return functional.embedding_bag(
+        entries.columns,
         dense.contiguous(),
-        torch.from_numpy(matrix.indptr),
+        entries.starts,
         mode="sum",
-        per_sample_weights=torch.from_numpy(matrix.data).to(dense.dtype),
+        per_sample_weights=entries.values.to(dense.dtype),
         include_last_offset=True,
     )
 
 
-class SparseProduct:
+def sparse_product(matrix: sp.csr_array, dense: Tensor) -> Tensor:
+    """Return what `csr_matmul` returns, with gradients; for a matrix that is used once."""
+    return _product(entries_of(matrix), entries_of(sp.csr_array(matrix.T)), dense)
+
+
+class SparseProduct(nn.Module):
     """Multiplies dense matrices by a fixed float32 CSR matrix [M, N], with gradients."""
 
     def __init__(self, matrix: sp.csr_array, *, symmetric: bool = False) -> None:
+        super().__init__()
         self.matrix = matrix
-        self.transposed = matrix if symmetric else sp.csr_array(matrix.T)
+        self._keep("", entries_of(matrix))
+        self.symmetric = symmetric
+        if not symmetric:
+            self._keep("transposed_", entries_of(sp.csr_array(matrix.T)))
 
-    def __call__(self, dense: Tensor) -> Tensor:
+    def forward(self, dense: Tensor) -> Tensor:
         """Return the product [M, K] with a dense matrix [N, K]."""
-        product: Tensor = _Product.apply(dense, self.matrix, self.transposed)  # type: ignore[no-untyped-call]
-        return product
+        entries = self._entries("")
+        transposed = entries if self.symmetric else self._entries("transposed_")
+        return _product(entries, transposed, dense)
 
     def rows(self, dense: Tensor, numbers: Tensor) -> Tensor:
-        """Return only some rows [q, K] of the product; its gradient follows only their entries."""
-        return SparseProduct(self.matrix[numbers.numpy()])(dense)
+        """Return only some rows [q, K] of the product."""
+        if on_host(dense):  # the gradient follows only the entries of these rows
+            return sparse_product(self.matrix[numbers.numpy()], dense)
+        # Rows differ in length: to cut them out, their total length would have to leave the device.
+        return functional.embedding(numbers, self(dense))
+
+    def _keep(self, prefix: str, entries: Entries) -> None:
+        for name, tensor in entries._asdict().items():
+            self.register_buffer(f"{prefix}{name}", tensor, persistent=False)
+
+    def _entries(self, prefix: str) -> Entries:
+        return Entries(*(self.get_buffer(f"{prefix}{name}") for name in Entries._fields))
+
+
+class PaddedRows(nn.Module):
+    """The rows of a float32 CSR matrix [M, N] in W columns each: products of fixed size.
+
+    Shorter rows are filled up with weights of 0.
+    """
+
+    def __init__(self, matrix: sp.csr_array) -> None:
+        super().__init__()
+        counts = np.diff(matrix.indptr)
+        filled = np.arange(counts.max(initial=1)) < counts[:, None]  # [M, W]
+        columns = np.zeros(filled.shape, dtype=np.int32)
+        weights = np.zeros(filled.shape, dtype=np.float32)
+        columns[filled], weights[filled] = matrix.indices, matrix.data
+        self.columns = nn.Buffer(torch.from_numpy(columns), persistent=False)
+        self.weights = nn.Buffer(torch.from_numpy(weights), persistent=False)
+
+    def forward(
+        self, dense: Tensor, numbers: Tensor | None = None, *, sparse_gradient: bool = False
+    ) -> Tensor:
+        """Return rows [q, K], or all [M, K], of the product with a dense matrix [N, K]."""
+        columns: Tensor = self.columns
+        weights: Tensor = self.weights.to(dense.dtype)
+        if numbers is not None:
+            columns, weights = (functional.embedding(numbers, p) for p in (columns, weights))
+        return functional.embedding_bag(
+            columns, dense, mode="sum", per_sample_weights=weights, sparse=sparse_gradient
+        )
+
+
+def _product(entries: Entries, transposed: Entries, dense: Tensor) -> Tensor:
+    product: Tensor = _Product.apply(dense, entries, transposed)  # type: ignore[no-untyped-call]
+    return product
 
 
 class _Product(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, dense: Tensor, matrix: sp.csr_array, transposed: sp.csr_array) -> Tensor:
+    def forward(ctx: Any, dense: Tensor, entries: Entries, transposed: Entries) -> Tensor:
         ctx.transposed = transposed
-        return csr_matmul(matrix, dense)
+        return csr_matmul(entries, dense)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:

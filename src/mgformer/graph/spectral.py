@@ -18,6 +18,7 @@ from scipy.linalg import eigh
 from torch import Tensor
 from torch.nn import functional
 
+from mgformer.device import HOST
 from mgformer.errors import ConfigError
 from mgformer.graph.bipartite import Graph
 from mgformer.graph.sparse import csr_matmul
@@ -112,10 +113,10 @@ def _krylov(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return vectors of the short side, their images and the values, from a Krylov space."""
     length, size = tall.shape[1], rank + oversampling
-    basis = torch.empty(length, size * (iterations + 1))
-    images = torch.empty(tall.shape[0], basis.shape[1])
+    basis = torch.empty(length, size * (iterations + 1), device=HOST)
+    images = torch.empty(tall.shape[0], basis.shape[1], device=HOST)
     block = torch.from_numpy(rng.standard_normal((length, size), dtype=np.float32))
-    gram = torch.zeros(basis.shape[1], basis.shape[1], dtype=torch.float64)
+    gram = torch.zeros(basis.shape[1], basis.shape[1], dtype=torch.float64, device=HOST)
     with phase("svd", iterations + 2) as advance:
         for step in range(iterations + 1):
             start, stop = step * size, (step + 1) * size

@@ -87,6 +87,8 @@ class TrainableModel(nn.Module, Model):
     """
 
     score_kinds: ClassVar[tuple[Kind, ...]] = ("dot",)
+    bf16: ClassVar[bool] = False
+    """Whether its loss has large products whose factors may have 8 bits of precision."""
     sparse_gradients: bool = False
     """Whether gradients of `tables` hold only the rows of the batch; the training loop sets it."""
 
@@ -108,6 +110,15 @@ class TrainableModel(nn.Module, Model):
     def tables(self) -> list[nn.Parameter]:
         """Return the parameters that are looked up by node: a batch uses only a few rows."""
         return []
+
+    def on(self, device: torch.device) -> None:
+        """Move to a device, with what only devices need."""
+        if device.type != "cpu":
+            self.fix_sizes()
+        self.to(device)
+
+    def fix_sizes(self) -> None:
+        """Prepare forms of fixed size for a device, or refuse to leave the processor."""
 
     def on_epoch(self, rng: np.random.Generator) -> None:
         """Prepare for an epoch, for example by drawing what changes once per epoch."""

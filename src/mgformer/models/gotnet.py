@@ -25,7 +25,7 @@ Shapes: N nodes (users, then items), n of one side, d channels, K centroids; q n
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -43,6 +43,8 @@ from mgformer.nn.kernel_attention import softmax_attention
 
 class GOTNet(LightGCN):
     """score(u, i) = z_u · z_i, with z from the graph and from the centroids."""
+
+    bf16: ClassVar[bool] = True
 
     class Config(LightGCN.Config):
         """Options of GOTNet."""
@@ -92,7 +94,8 @@ class GOTNet(LightGCN):
     def encode(self, nodes: Tensor | None = None) -> Tensor:
         h = super().encode()
         centroids, _ = self._clusters(h)
-        z = self._combined(h, torch.arange(len(h)), centroids)
+        everybody = torch.arange(len(h), device=h.device)
+        z = self._combined(h, everybody, self.num_users, centroids)
         return z if nodes is None else rows_at(z, nodes)
 
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
@@ -102,7 +105,9 @@ class GOTNet(LightGCN):
         if self.config.clustering == "kmeans":
             for side, of_side in zip(self._sides, centroids, strict=True):
                 side.centroids = of_side  # the next step starts from these
-        ranking = self.ranking_loss(triple, self._combined(h, triple.nodes, centroids))
+        ranking = self.ranking_loss(
+            triple, self._combined(h, triple.nodes, triple.num_users, centroids)
+        )
         return ranking + self.config.transport_weight * sum(costs)
 
     def _clusters(self, h: Tensor) -> Iterable[tuple[Tensor, ...]]:
@@ -111,9 +116,10 @@ class GOTNet(LightGCN):
         found = [side.cluster(part) for side, part in zip(self._sides, parts, strict=True)]
         return zip(*found, strict=True)
 
-    def _combined(self, h: Tensor, nodes: Tensor, centroids: Sequence[Tensor]) -> Tensor:
-        """Return z [q, d] of ascending nodes, from h [N, d]."""
-        num_users = int((nodes < self.num_users).sum())
+    def _combined(
+        self, h: Tensor, nodes: Tensor, num_users: int, centroids: Sequence[Tensor]
+    ) -> Tensor:
+        """Return z [q, d] of nodes, of which the first are users, from h [N, d]."""
         h = rows_at(h, nodes)
         parts = zip(self._sides, (h[:num_users], h[num_users:]), centroids, strict=True)
         attended = torch.cat([side(part, of_side) for side, part, of_side in parts])

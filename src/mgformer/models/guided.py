@@ -37,9 +37,18 @@ from torch.nn import functional
 
 from mgformer.data.chronology import recency
 from mgformer.data.sampling import Batch
+from mgformer.device import HOST, on_host
 from mgformer.graph.bipartite import Graph
 from mgformer.graph.nearest import nearest_nodes
-from mgformer.graph.sparse import SparseProduct, csr_matmul, scaled, top_of_product, top_per_row
+from mgformer.graph.sparse import (
+    PaddedRows,
+    SparseProduct,
+    csr_matmul,
+    scaled,
+    sparse_product,
+    top_of_product,
+    top_per_row,
+)
 from mgformer.graph.spectral import encodings_of
 from mgformer.models.base import EmbeddingDim, ModelConfig, TrainableModel
 from mgformer.models.guided_insides import attention_insides
@@ -149,26 +158,42 @@ class Guided(TrainableModel):
         self.attention = attention  # M [N, N]
         matrix = sp.eye_array(self.num_nodes, dtype=np.float32, format="csr")
         matrix = matrix + options.attention_weight * attention
+        self.adjacency: sp.csr_array | None = None
         if options.graph_weight:
-            matrix = matrix + options.graph_weight * aged_adjacency(graph, kappa)
+            self.adjacency = aged_adjacency(graph, kappa)
+            matrix = matrix + options.graph_weight * self.adjacency
         self.matrix = sp.csr_array(matrix, dtype=np.float32)  # I + β M + w Â [N, N]
+        self.hop: SparseProduct | None = None  # Â on a device, if it is used
         self.tokens = normal_table(self.num_nodes, options.dim, rng)  # e [N, d]
-        fixed = torch.zeros(self.num_nodes, 0)
+        fixed = torch.zeros(self.num_nodes, 0, device=HOST)
         if encodings is not None:
             scale = options.encoding_scale or 0.2
             fixed = csr_matmul(self.matrix, scale * encodings)
         self.fixed = nn.Buffer(fixed, persistent=False)  # channels that are not trained [N, r]
 
+    def fix_sizes(self) -> None:
+        # Rows of a hop on the graph may be long; those of the lists are not.
+        itself = sp.eye_array(self.num_nodes, dtype=np.float32, format="csr")
+        lists = itself + self.config.attention_weight * self.attention
+        self.lists = PaddedRows(sp.csr_array(lists, dtype=np.float32))
+        if self.adjacency is not None:
+            self.hop = SparseProduct(self.adjacency)
+
     def outputs(self, nodes: Tensor) -> Tensor:
         """Return h [q, d + r] of distinct nodes."""
-        rows = self.matrix[nodes.numpy()]
         tokens: Tensor = self.tokens
+        if not on_host(nodes):
+            h = self.lists(tokens, nodes, sparse_gradient=self.sparse_gradients and not self.hop)
+            if self.hop is not None:
+                h = h + self.config.graph_weight * self.hop.rows(tokens, nodes)
+            return torch.cat([h, self.fixed[nodes]], dim=1)
+        rows = self.matrix[nodes.numpy()]
         if self.sparse_gradients:
             columns, places = np.unique(rows.indices, return_inverse=True)
             parts = (rows.data, places.astype(np.int32), rows.indptr)
             rows = sp.csr_array(parts, shape=(len(nodes), len(columns)))
             tokens = self.lookup(self.tokens, torch.from_numpy(columns).long())
-        return torch.cat([SparseProduct(rows)(tokens), self.fixed[nodes]], dim=1)
+        return torch.cat([sparse_product(rows, tokens), self.fixed[nodes]], dim=1)
 
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
         nodes, (users, items) = places_of(batch.users, batch.items + self.num_users)
@@ -178,8 +203,14 @@ class Guided(TrainableModel):
 
     def scorer(self) -> DotScorer:
         with torch.no_grad():
-            h = torch.cat([csr_matmul(self.matrix, self.tokens), self.fixed], dim=1)
-            return self.dot_scorer(h)
+            if on_host(self.tokens):
+                return self.dot_scorer(
+                    torch.cat([csr_matmul(self.matrix, self.tokens), self.fixed], dim=1)
+                )
+            h = self.lists(self.tokens)
+            if self.hop is not None:
+                h = h + self.config.graph_weight * self.hop(self.tokens)
+            return self.dot_scorer(torch.cat([h, self.fixed], dim=1))
 
     def guide(self) -> HistoryScorer | None:
         return self.regression

@@ -14,6 +14,7 @@ from pydantic import NonNegativeFloat, PositiveInt
 from torch import Tensor
 
 from mgformer.data.sampling import Batch, UnseenItems
+from mgformer.device import first_of_each, on_host
 from mgformer.graph.bipartite import Graph
 from mgformer.graph.sparse import SparseProduct
 from mgformer.models.base import EmbeddingDim, ModelConfig, TrainableModel
@@ -26,10 +27,11 @@ from mgformer.ranking.scorers import DotScorer
 class Triple(NamedTuple):
     """A batch with negatives: its distinct nodes, and the place of each entry among them."""
 
-    nodes: Tensor  # [q], ascending
+    nodes: Tensor  # [q], ascending; on a device in the order of the other fields
     users: Tensor  # [B], places in `nodes`
     items: Tensor  # [B]
     others: Tensor  # [B, C]
+    num_users: int  # nodes that are users; they come first
 
 
 class LightGCN(TrainableModel):
@@ -72,7 +74,9 @@ class LightGCN(TrainableModel):
         nodes, places = places_of(
             batch.users, batch.items + self.num_users, negatives + self.num_users
         )
-        return Triple(nodes, *places)
+        num_users = int((nodes < self.num_users).sum()) if on_host(nodes) else len(batch.users)
+        users, items, others = places
+        return Triple(nodes, users, items, others, num_users)
 
     def ranking_loss(self, triple: Triple, z: Tensor) -> Tensor:
         """Return BPR on z [q, d] of the nodes of a batch, plus L2 on their rows of X."""
@@ -88,8 +92,13 @@ class LightGCN(TrainableModel):
 
 def contrast_within(triple: Triple, one: Tensor, other: Tensor, temperature: float) -> Tensor:
     """Return InfoNCE of two views [q, d] among the users of a batch, plus among its items."""
-    total = torch.zeros((), dtype=one.dtype)
+    total = one.new_zeros(())
     for places in (triple.users, triple.items):
-        rows = places.unique()
-        total = total + info_nce(rows_at(one, rows), rows_at(other, rows), temperature)
+        rows, counted = places, None
+        if on_host(places):
+            rows = places.unique()
+        else:  # rows stay as many as pairs, and repeated ones do not count
+            counted = first_of_each(triple.nodes[places])
+        views = rows_at(one, rows), rows_at(other, rows)
+        total = total + info_nce(*views, temperature, counted=counted)
     return total

@@ -25,7 +25,7 @@ rows are ascending and have no duplicates.
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -45,6 +45,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from mgformer.data.sampling import Batch
+from mgformer.device import HOST, first_of_each, on_host
+from mgformer.errors import ConfigError
 from mgformer.graph.bipartite import Graph
 from mgformer.graph.sparse import row_numbers
 from mgformer.graph.spectral import encodings_of
@@ -175,7 +177,7 @@ def starting_tokens(config: MGFormerConfig, num_nodes: int, rng: np.random.Gener
 def structural_encodings(config: MGFormerConfig, graph: Graph, rng: np.random.Generator) -> Tensor:
     """Return the encodings p [N, r] of all nodes: Eq. (3), with the factor that they have in x."""
     if not config.rank:
-        return torch.zeros(graph.num_nodes, 0)
+        return torch.zeros(graph.num_nodes, 0, device=HOST)
     encodings = encodings_of(graph, config.rank, rng, normalized=config.normalized)
     return encoding_length(config) * (
         functional.normalize(encodings) if config.normalized else encodings
@@ -190,6 +192,16 @@ def encoding_length(config: MGFormerConfig) -> float:
 def combined(tokens: Tensor, encodings: Tensor) -> Tensor:
     """Return x = [e, p] [q, m]: Eq. (4)."""
     return torch.cat([tokens, encodings], dim=1)
+
+
+class Reach(NamedTuple):
+    """The nodes that a layer looks at."""
+
+    known: Tensor  # [k] nodes that the wanted nodes depend on
+    keys: Tensor  # [j] the keys among them
+    counted: Tensor | None = None
+    """Mask [j] of the keys that count. If there is one, the known nodes are the wanted ones, then
+    the keys; repeated keys stay, so that sizes are fixed, and do not count."""
 
 
 class KernelAttention(nn.Module):
@@ -215,22 +227,33 @@ class KernelAttention(nn.Module):
         """Whether positive features summarize all keys, which `insides` can show."""
         return self.map.log and self.edges is None
 
-    def reach(self, wanted: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
-        """Return the nodes [k] that the wanted nodes [q] depend on, and the keys [j] among them.
+    def reach(self, wanted: Tensor, generator: torch.Generator | None) -> Reach:
+        """Return the nodes that the wanted nodes [q] depend on, and the keys among them.
 
         With a generator the layer draws a sample of keys. Without one it uses all keys.
         """
         if self.edges is not None:
             neighbors = torch.from_numpy(self.edges[wanted.numpy()].indices).long()
             known = torch.cat([wanted, neighbors]).unique()
-            return known, known
+            return Reach(known, known)
         if self.key_sample is None or generator is None or self.key_sample >= self.num_nodes:
-            everybody = torch.arange(self.num_nodes)
-            return everybody, everybody
-        keys = torch.randint(self.num_nodes, (self.key_sample,), generator=generator).unique()
-        return torch.cat([wanted, keys]).unique(), keys
+            everybody = torch.arange(self.num_nodes, device=wanted.device)
+            return Reach(everybody, everybody)
+        size = (self.key_sample,)
+        keys = torch.randint(self.num_nodes, size, generator=generator, device=wanted.device)
+        if not on_host(wanted):
+            return Reach(torch.cat([wanted, keys]), keys, first_of_each(keys))
+        keys = keys.unique()
+        return Reach(torch.cat([wanted, keys]).unique(), keys)
 
-    def forward(self, x: Tensor, wanted: Tensor, of_keys: Tensor, keys: Tensor) -> Tensor:
+    def forward(
+        self,
+        x: Tensor,
+        wanted: Tensor,
+        of_keys: Tensor,
+        keys: Tensor,
+        counted: Tensor | None = None,
+    ) -> Tensor:
         """Return A x [q, m] of the wanted nodes, from their x [q, m] and that of the keys [j, m].
 
         Every head attends with its own channels.
@@ -240,7 +263,14 @@ class KernelAttention(nn.Module):
         parts = (*self.projected(x, of_keys), of_keys.chunk(self.num_heads, dim=1))
         heads = [
             masked_attention(
-                queries, of_head, values, self.map, self.projection_of(head), *angles, edges
+                queries,
+                of_head,
+                values,
+                self.map,
+                self.projection_of(head),
+                *angles,
+                edges,
+                counted,
             )
             for head, (queries, of_head, values) in enumerate(zip(*parts, strict=True))
         ]
@@ -280,9 +310,11 @@ def starting_matrices(config: MGFormerConfig, rng: np.random.Generator) -> tuple
         w_query, w_key = xavier_matrices(2, channels, rng)
         return w_query, w_key
     if config.has_large_tokens:
-        length, read = math.hypot(TOKEN_NORM, float(config.rank > 0)), torch.ones(channels)
+        length = math.hypot(TOKEN_NORM, float(config.rank > 0))
+        read = torch.ones(channels, device=HOST)
     else:
-        length, read = encoding_length(config), (torch.arange(channels) >= config.dim).float()
+        length = encoding_length(config)
+        read = (torch.arange(channels, device=HOST) >= config.dim).float()
     scale = math.sqrt(config.sharpness) * (channels // config.num_heads) ** 0.25 / length
     return torch.diag(scale * read), torch.diag(scale * read)
 
@@ -316,20 +348,31 @@ def masked_attention(
     query_angles: Tensor | None,
     key_angles: Tensor | None,
     edges: tuple[Tensor, Tensor] | None,
+    counted: Tensor | None = None,
 ) -> Tensor:
     """Return the attention [q, m/H] of one head: Eq. (6), or Eq. (8) with a mask.
 
     Angles [q] and [j] make the sine mask, by Eq. (11) and (12). Edges, from places among the
-    queries to places among the keys, make the adjacency mask M = A.
+    queries to places among the keys, make the adjacency mask M = A. If there is a mask `counted`
+    [j], other keys do not count.
     """
     if not features.log or projection is None:
         plain = features(queries, projection), features(keys, projection)
         if key_angles is not None:
             plain = attention.sine_mask(*plain, key_angles, query_angles)
+        if counted is not None:
+            plain = plain[0], plain[1] * counted[:, None]
         return attention.linear_attention(*plain, values)
     if edges is None:
         return attention.kernel_attention(
-            queries, keys, values, projection, key_angles, query_angles=query_angles, chunk=CHUNK
+            queries,
+            keys,
+            values,
+            projection,
+            key_angles,
+            query_angles=query_angles,
+            counted=counted,
+            chunk=CHUNK,
         )
     scores = attention.edge_scores(
         attention.log_query_features(queries, projection, None),
@@ -343,6 +386,7 @@ class MGFormer(TrainableModel):
     """score(u, i) = h_u · h_i, with h = layers([e, p])."""
 
     score_kinds: ClassVar[tuple[Kind, ...]] = ("prior", "degree")
+    bf16: ClassVar[bool] = True
     Config = MGFormerConfig
     config: MGFormerConfig
 
@@ -361,6 +405,12 @@ class MGFormer(TrainableModel):
         count = options.num_layers if options.attends else 0
         self.layers = nn.ModuleList(KernelAttention(options, graph, rng) for _ in range(count))
 
+    def fix_sizes(self) -> None:
+        if self.config.attends and self.config.mask == "adjacency":
+            raise ConfigError(
+                "mask = adjacency looks up edges in the memory of the processor; use --device cpu"
+            )
+
     def inputs(self, nodes: Tensor) -> Tensor:
         """Return x [q, m] of nodes, with the channels in the order in which heads split them."""
         x = combined(self.lookup(self.tokens, nodes), self.encodings[nodes])
@@ -368,14 +418,16 @@ class MGFormer(TrainableModel):
 
     def outputs(self, nodes: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """Return h [q, m] of nodes, which may repeat; without a generator all keys are used."""
-        wanted, places = nodes.unique(return_inverse=True)
+        wanted, places = nodes, None
+        if on_host(nodes):
+            wanted, places = nodes.unique(return_inverse=True)
         if self.config.attends:
             h = self._after(len(self.layers), wanted, generator)
         else:
             h = self.config.residual**self.config.num_layers * self.inputs(wanted)
         if self.mixed is not None:
             h = h[:, self.mixed.argsort()]
-        return rows_at(h, places)
+        return h if places is None else rows_at(h, places)
 
     def _after(self, depth: int, wanted: Tensor, generator: torch.Generator | None) -> Tensor:
         """Return the rows [q, m] of the wanted nodes after the first `depth` layers."""
@@ -383,14 +435,17 @@ class MGFormer(TrainableModel):
             return self.inputs(wanted)
         config, layer = self.config, self.layers[depth - 1]
         assert isinstance(layer, KernelAttention)
-        known, keys = layer.reach(wanted, generator)
+        known, keys, counted = layer.reach(wanted, generator)
         before = self._after(depth - 1, known, generator)  # [k, m]
-        x, of_keys = _rows_of(wanted, known, before), _rows_of(keys, known, before)
-        attended: Tensor = layer(x, wanted, of_keys, keys)
+        if counted is None:
+            x, of_keys = _rows_of(wanted, known, before), _rows_of(keys, known, before)
+        else:
+            x, of_keys = before.split([len(wanted), len(keys)])
+        attended: Tensor = layer(x, wanted, of_keys, keys, counted)
         if config.residual == 0:
             return attended
         if config.mask != "adjacency":
-            attended = attended - of_keys.mean(0)
+            attended = attended - _mean_of(of_keys, counted)
         return config.residual * x + config.attention_weight * attended
 
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
@@ -402,7 +457,8 @@ class MGFormer(TrainableModel):
 
     def scorer(self) -> DotScorer:
         with torch.no_grad():
-            return self.dot_scorer(self.outputs(torch.arange(self.num_nodes)))
+            everybody = torch.arange(self.num_nodes, device=self.tokens.device)
+            return self.dot_scorer(self.outputs(everybody))
 
     def tables(self) -> list[nn.Parameter]:
         return [self.tokens]
@@ -413,4 +469,13 @@ class MGFormer(TrainableModel):
 
 def _rows_of(nodes: Tensor, known: Tensor, x: Tensor) -> Tensor:
     """Return the rows of some of the known nodes, from x [k, m] of all known nodes."""
-    return x if len(nodes) == len(known) else rows_at(x, torch.searchsorted(known, nodes))
+    if nodes is known or (on_host(nodes) and len(nodes) == len(known)):
+        return x
+    return rows_at(x, torch.searchsorted(known, nodes))
+
+
+def _mean_of(rows: Tensor, counted: Tensor | None) -> Tensor:
+    """Return the mean [m] of rows [j, m], or of those in a mask [j]."""
+    if counted is None:
+        return rows.mean(0)
+    return (rows * counted[:, None]).sum(0) / counted.sum()

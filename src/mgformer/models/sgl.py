@@ -57,7 +57,8 @@ class SGL(LightGCN):
         self.on_epoch(rng)
 
     def on_epoch(self, rng: np.random.Generator) -> None:
-        self.views = [self._draw(rng) for _ in range(2)]
+        device = self.embeddings.device
+        self.views = [[step.to(device) for step in self._draw(rng)] for _ in range(2)]
 
     def _draw(self, rng: np.random.Generator) -> list[SparseProduct]:
         """Draw a view: the adjacency of each layer, first to last."""
@@ -84,7 +85,7 @@ class SGL(LightGCN):
             return contrast_within(triple, one, other, temperature)
         other = mean_of_layers(second, self.embeddings)  # [N, d]
         users, items = other[: self.num_users], other[self.num_users :]
-        total = torch.zeros(())
+        total = one.new_zeros(())
         for places, side in ((triple.users, users), (triple.items, items)):
             views = rows_at(one, places), rows_at(other, triple.nodes[places])
             total = total + info_nce(*views, temperature, candidates=side)

@@ -100,5 +100,5 @@ class SimGCL(LightGCN):
 
 def shifted(x: Tensor, length: float, generator: torch.Generator) -> Tensor:
     """Return x [N, d] with rows moved by `length` in a random direction that keeps their signs."""
-    drawn = torch.rand(x.shape, generator=generator, dtype=x.dtype)
+    drawn = torch.rand(x.shape, generator=generator, dtype=x.dtype, device=x.device)
     return x + length * x.detach().sign() * functional.normalize(drawn)

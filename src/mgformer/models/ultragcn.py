@@ -27,7 +27,7 @@ Shapes: U users, I items, N nodes (users, then items), E pairs in all, d channel
 batch, C items drawn for each, K neighbors of an item.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -37,6 +37,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from mgformer.data.sampling import Batch
+from mgformer.device import on_host
 from mgformer.graph.bipartite import Graph
 from mgformer.graph.sparse import BLOCK_ENTRIES, row_numbers, top_of_product
 from mgformer.models.base import EmbeddingDim, ModelConfig, TrainableModel
@@ -52,6 +53,7 @@ authors' w₋ = 300 it is 0.31 on Yelp2018 and 0.20 on Gowalla."""
 class UltraGCN(TrainableModel):
     """score(u, i) = x_u · x_i."""
 
+    bf16: ClassVar[bool] = True
     cheap_products: int = 64
     """Scores of a matrix product that cost as much as one score of gathered rows."""
 
@@ -108,7 +110,9 @@ class UltraGCN(TrainableModel):
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
         rows = 1 if self.config.draw == "batch" else len(batch.users)
         size = (rows, self.config.num_negatives)
-        negatives = torch.randint(self.num_items, size, generator=generator)  # [B or 1, C]
+        negatives = torch.randint(  # [B or 1, C]
+            self.num_items, size, generator=generator, device=batch.users.device
+        )
         return self.loss_against(batch, negatives)
 
     def loss_against(self, batch: Batch, negatives: Tensor) -> Tensor:
@@ -138,7 +142,10 @@ class UltraGCN(TrainableModel):
         if len(items) == 1:
             return users @ self.rows(self.num_users + items[0]).T
         if self.num_items <= self.cheap_products * items.shape[1]:
-            drawn = torch.zeros(self.num_items, dtype=torch.bool)
+            if not on_host(items):
+                every = self.num_users + torch.arange(self.num_items, device=items.device)
+                return (users @ self.rows(every).T).gather(1, items)
+            drawn = torch.zeros(self.num_items, dtype=torch.bool, device=items.device)
             drawn[items.flatten()] = True
             places = (drawn.cumsum(0) - 1)[items]
             return (users @ self.rows(self.num_users + drawn.nonzero()[:, 0]).T).gather(1, places)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from mgformer.device import on_host
 from mgformer.graph.sparse import SparseProduct
 
 
@@ -61,7 +62,13 @@ def mean_of_layers(
 
 
 def places_of(*parts: Tensor) -> tuple[Tensor, list[Tensor]]:
-    """Return the distinct nodes of several lists, and the places of each list among them."""
-    nodes, places = torch.cat([part.flatten() for part in parts]).unique(return_inverse=True)
+    """Return the distinct nodes of several lists, and the places of each list among them.
+
+    Elsewhere than on the processor, all nodes are returned in order, so that sizes are fixed.
+    """
+    nodes = torch.cat([part.flatten() for part in parts])
+    places = torch.arange(len(nodes), device=nodes.device)
+    if on_host(nodes):
+        nodes, places = nodes.unique(return_inverse=True)
     split = places.split([part.numel() for part in parts])
     return nodes, [p.reshape(part.shape) for p, part in zip(split, parts, strict=True)]

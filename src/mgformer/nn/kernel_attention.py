@@ -32,6 +32,8 @@ from mgformer.nn.embeddings import rows_at
 from mgformer.nn.features import positive_log_features
 
 T = TypeVar("T")
+NO_WEIGHT = -1e30
+"""Logarithm of the weight of a key that does not count: finite, so that sums of such keys are."""
 EDGES = 65_536
 """Edges whose features are held at a time."""
 SCORES = 2**24
@@ -86,7 +88,7 @@ def edge_attention(
     peaks = peaks.scatter_reduce(0, rows, scores.detach(), "amax", include_self=False)
     weights = (scores - peaks[rows]).exp()  # [E], 1 at the largest of each node
     total = weights.new_zeros(num_nodes).index_add(0, rows, weights)
-    starts = torch.searchsorted(rows, torch.arange(num_nodes + 1))
+    starts = torch.searchsorted(rows, torch.arange(num_nodes + 1, device=rows.device))
     return functional.embedding_bag(
         columns,
         values,
@@ -138,9 +140,16 @@ def sine_mask(
     return masked_q, torch.cat([k_features * cos, k_features * sin], dim=1)
 
 
-def log_key_features(keys: Tensor, projection: Tensor, angles: Tensor | None) -> Tensor:
-    """Return log features [n, R] of keys [n, m], with the sine mask if angles [n] are given."""
+def log_key_features(
+    keys: Tensor, projection: Tensor, angles: Tensor | None, counted: Tensor | None = None
+) -> Tensor:
+    """Return log features [n, R] of keys [n, m], with the sine mask if angles [n] are given.
+
+    With a mask `counted` [n], other keys get no weight.
+    """
     features = positive_log_features(keys, projection)
+    if counted is not None:
+        features = features + torch.where(counted, 0.0, NO_WEIGHT)[:, None]
     if angles is None:
         return features
     sin, cos = _sin_cos(angles)
@@ -177,7 +186,12 @@ def merge(a: Summary, b: Summary) -> Summary:
 
 
 def summarize_chunked(
-    keys: Tensor, values: Tensor, projection: Tensor, angles: Tensor | None, chunk: int
+    keys: Tensor,
+    values: Tensor,
+    projection: Tensor,
+    angles: Tensor | None,
+    chunk: int,
+    counted: Tensor | None = None,
 ) -> Summary:
     """Return the summary of keys [n, m] and values [n, D], `chunk` of them at a time.
 
@@ -185,10 +199,12 @@ def summarize_chunked(
     chunk, R·D numbers, which is less than the inputs if a chunk has more than R keys.
     """
 
-    def piece(keys: Tensor, values: Tensor, angles: Tensor | None) -> tuple[Tensor, Tensor]:
-        return summarize(log_key_features(keys, projection, angles), values)
+    def piece(
+        keys: Tensor, values: Tensor, angles: Tensor | None, counted: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        return summarize(log_key_features(keys, projection, angles, counted), values)
 
-    parts = _recomputed(piece, chunk, keys, values, angles)
+    parts = _recomputed(piece, chunk, keys, values, angles, counted)
     return reduce(merge, (Summary(*part) for part in parts))
 
 
@@ -208,19 +224,20 @@ def kernel_attention(
     angles: Tensor | None = None,
     *,
     query_angles: Tensor | None = None,
+    counted: Tensor | None = None,
     chunk: int | None = None,
 ) -> Tensor:
     """Return masked kernel attention [q, D] with positive features: Eq. (12), finite at any scale.
 
     Queries [q, m] and keys [n, m] are scaled by m^(-1/4). `angles` [n] of the keys lie in [0, π/2];
-    None means no mask. `query_angles` [q] are those of the keys if not given. With a `chunk`, so
-    many nodes are processed at a time: features are not kept, and the backward pass computes them
-    again.
+    None means no mask. `query_angles` [q] are those of the keys if not given. Only keys of a mask
+    `counted` [n] count, by default all. With a `chunk`, so many nodes are processed at a time:
+    features are not kept, and the backward pass computes them again.
     """
     if query_angles is None:
         query_angles = angles
     chunk = chunk or max(len(keys), len(queries), 1)
-    summary = summarize_chunked(keys, values, projection, angles, chunk)
+    summary = summarize_chunked(keys, values, projection, angles, chunk, counted)
 
     def read(queries: Tensor, angles: Tensor | None) -> Tensor:
         return attend(log_query_features(queries, projection, angles), summary)

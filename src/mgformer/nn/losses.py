@@ -9,6 +9,7 @@ Shapes: B pairs in a batch, D channels, C candidates.
 
 import math
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any, Literal
 
 import torch
@@ -107,36 +108,58 @@ def info_nce(
     temperature: float,
     *,
     candidates: Tensor | None = None,
+    counted: Tensor | None = None,
     block_scores: int = BLOCK_SCORES,
 ) -> Tensor:
     """Return the mean over r of logsumexp_k(a_r·c_k / τ) - a_r·b_r / τ, with rows of unit length.
 
     a and b are two views [B, D] of the same rows. The candidates c_k [C, D] include the b_r; they
-    are the rows of b if not given.
+    are the rows of b if not given. With a mask `counted` [B], other rows neither count nor are
+    candidates.
     """
     a, b = functional.normalize(a), functional.normalize(b)
     c = b if candidates is None else functional.normalize(candidates)
     a = a / temperature
-    return mean_log_sum_exp(a, c, block_scores) - (a * b).sum(1).mean()
+    if counted is None:
+        return mean_log_sum_exp(a, c, block_scores) - (a * b).sum(1).mean()
+    among = counted if candidates is None else None
+    near = ((a * b).sum(1) * counted).sum() / counted.sum()
+    return mean_log_sum_exp(a, c, block_scores, counted=counted, among=among) - near
 
 
-def mean_log_sum_exp(a: Tensor, c: Tensor, block_scores: int = BLOCK_SCORES) -> Tensor:
+def mean_log_sum_exp(
+    a: Tensor,
+    c: Tensor,
+    block_scores: int = BLOCK_SCORES,
+    *,
+    counted: Tensor | None = None,
+    among: Tensor | None = None,
+) -> Tensor:
     """Return the mean over the rows of a [B, D] of log Σ_k exp(a_r·c_k), over rows of c [C, D].
 
-    The [B, C] scores are computed block by block and never kept.
+    The [B, C] scores are computed block by block and never kept. Masks `counted` [B] and `among`
+    [C] leave out other rows of a and of c.
     """
 
     def compute(a: Tensor, c: Tensor) -> tuple[Tensor, ...]:
         # The gradients are p c / B and pᵀ a / B with p_rk = softmax_k(a_r·c_k).
-        batch, total = len(a), a.new_zeros(())
+        total = a.new_zeros(())
+        batch = len(a) if counted is None else counted.sum().to(a.dtype)
         for_a, for_c = torch.empty_like(a), torch.zeros_like(c)
-        for rows in block_slices(batch, len(c), block_scores):
+        for rows in block_slices(len(a), len(c), block_scores):
             p = a[rows] @ c.T  # [block, C]
+            if among is not None:
+                p.masked_fill_(~among, -torch.inf)
             peaks = p.amax(1, keepdim=True)
             p.sub_(peaks).exp_()
             sums = p.sum(1, keepdim=True)
-            total = total + (peaks + sums.log()).sum()
-            p /= sums * batch
+            if counted is None:
+                total = total + (peaks + sums.log()).sum()
+                p /= sums * batch
+            else:
+                share = counted[rows, None].to(a.dtype)
+                total = total + ((peaks + sums.log()) * share).sum()
+                p *= share / (sums * batch)
             torch.mm(p, c, out=for_a[rows])
             for_c.addmm_(p.T, a[rows])
         return total / batch, for_a, for_c
@@ -148,7 +171,10 @@ def _with_gradients(
     compute: Callable[[Tensor, Tensor], tuple[Tensor, ...]], a: Tensor, b: Tensor
 ) -> Tensor:
     """Return the value of a function that computes its two gradients together with its value."""
-    value: Tensor = _WithGradients.apply(compute, a, b)  # type: ignore[no-untyped-call]
+    # Under mixed precision too: logarithms of sums need all the digits.
+    with nullcontext() if a.is_meta else torch.autocast(a.device.type, enabled=False):
+        a, b = (x.float() if x.dtype == torch.bfloat16 else x for x in (a, b))
+        value: Tensor = _WithGradients.apply(compute, a, b)  # type: ignore[no-untyped-call]
     return value
 
 

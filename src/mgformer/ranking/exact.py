@@ -9,9 +9,8 @@ as those of `topk.py`, to the bit.
 Shapes: n candidates or items, D channels, I items.
 """
 
-from typing import TypeVar
-
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -26,7 +25,6 @@ PAIR_BYTES = 12  # per pair and channel: the float32 of the item and the float64
 
 Floats = NDArray[np.float32]
 Numbers = NDArray[np.int64]
-Sizes = TypeVar("Sizes", float, Tensor)
 
 
 def exact_scores(vectors: Floats, rows: Floats) -> Floats:
@@ -58,13 +56,23 @@ def scores_at(vectors: Floats, items: Floats, places: Numbers, memory: int) -> F
     return scores
 
 
-def rounding(scorer: DotScorer) -> float:
+def scores_on_device(vectors: Tensor, items: Tensor, places: Tensor, memory: int) -> Tensor:
+    """Return what `scores_at` returns, computed on the device of the vectors."""
+    wide = vectors.double()[:, None, :]
+    columns = max(1, memory // (PAIR_BYTES * max(1, len(vectors) * items.shape[1])))
+    parts = [(items[some] * wide).sum(-1).float() for some in places.split(columns, dim=1)]
+    return torch.cat(parts, dim=1)
+
+
+def rounding(scorer: DotScorer) -> float | Tensor:
     """Return the largest rounding error of a float32 product with a user vector of length 1."""
     # |fl(u·v) - u·v| <= gamma_D |u||v|; two more roundings cover the comparison in float32.
     return (scorer.items.shape[1] + 2) * HALF_EPS * scorer.largest_norm
 
 
-def of_addition(scorer: DotScorer, length: Sizes, largest: Sizes) -> Sizes:
+def of_addition(
+    scorer: DotScorer, length: float | Tensor, largest: float | Tensor
+) -> float | Tensor:
     """Return the rounding errors that an added term of at most `largest` brings along."""
     # The sum is rounded twice: once in the rough score and once in the exact one.
     return 2 * HALF_EPS * (scorer.largest_norm * length + largest)
@@ -99,7 +107,7 @@ def rank_one(
 
     The arrays of candidates take at most `memory` bytes. `added` [I] is added to the products.
     """
-    vector, items = scorer.users[user].float().numpy(), scorer.items.float().numpy()
+    vector, items = (side.float().numpy() for side in (scorer.users[user], scorer.items))
     num_items = len(items)
     width = -(-num_items // DEPTH**LEVELS) * DEPTH**LEVELS
     padded = np.empty(width, dtype=np.float32)

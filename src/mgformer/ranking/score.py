@@ -31,6 +31,7 @@ from torch.nn import functional
 
 from mgformer.data.chronology import Chronology
 from mgformer.data.options import OPTIONS
+from mgformer.ranking.devices import device_of, moved
 from mgformer.ranking.scorers import DotScorer, HistoryScorer, Scorer, SumScorer
 
 Kind = Literal["dot", "cosine", "degree", "prior"]
@@ -152,12 +153,12 @@ def rescored(
         trend: [I] needed if η is not 0.
     """
     users, items = scorer.users, scorer.items
-    added = torch.zeros(len(items), 1, dtype=items.dtype)
+    added = items.new_zeros(len(items), 1)
     if kind != "dot":
         users, items = functional.normalize(users), functional.normalize(items)
     # An item without users counts as if it had one. Dividing by the largest degree does not change
     # any ranking, and it keeps scores at most 1.
-    degrees = item_degrees.clamp_min(1).to(items.dtype)[:, None]  # [I, 1]
+    degrees = item_degrees.clamp_min(1).to(items)[:, None]  # [I, 1]
     degrees = degrees / degrees.max()
     if kind == "degree":
         items = items * degrees.pow(gamma)
@@ -165,7 +166,7 @@ def rescored(
         added = gamma * degrees.log()
     if eta:
         assert trend is not None
-        rising = trend.to(items.dtype)[:, None]
+        rising = trend.to(items)[:, None]
         if kind == "degree":
             items = items * rising.pow(eta)
         else:
@@ -185,7 +186,11 @@ def rescored(
 
 def guided(scorer: DotScorer, guide: HistoryScorer | None, delta: float | None) -> Scorer:
     """Return the scorer whose scores are those of `scorer` plus δ times those of the guide."""
-    return SumScorer(scorer, guide.times(delta)) if guide is not None and delta else scorer
+    if guide is None or not delta:
+        return scorer
+    there = moved(guide.times(delta), device_of(scorer))
+    assert isinstance(there, HistoryScorer)
+    return SumScorer(scorer, there)
 
 
 class Ingredients(NamedTuple):
@@ -209,7 +214,9 @@ class Ingredients(NamedTuple):
             )
         assert isinstance(scorer, DotScorer)
         if weights.kind is None:  # one number per item: popularity
-            factors = torch.ones(1) if trend is None else trend.pow(weights.eta or 0.0)[:, None]
+            factors = scorer.items.new_ones(1)
+            if trend is not None:
+                factors = trend.to(scorer.items).pow(weights.eta or 0.0)[:, None]
             return Scored(replace(scorer, items=scorer.items * factors), weights)
         vectors = rescored(
             scorer,

@@ -21,6 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from mgformer.device import HOST, on_host
 from mgformer.graph.sparse import csr_matmul
 
 BLOCK_ROWS = 1 << 14
@@ -116,12 +117,15 @@ class DotScorer(Scorer):
     @cached_property
     def by_channel(self) -> NDArray[np.float32]:
         """[D, I] the transposed items, which score a few users in half the time."""
-        return np.ascontiguousarray(self.items.float().numpy().T)
+        return np.ascontiguousarray(self.items.float().cpu().numpy().T)
 
     @cached_property
-    def largest_norm(self) -> float:
-        """The length of the longest item vector."""
-        return float(self.items.norm(dim=1).max()) if len(self.items) else 0.0
+    def largest_norm(self) -> Tensor | float:
+        """The length of the longest item vector; elsewhere than on the processor a tensor there."""
+        if not len(self.items):
+            return 0.0
+        longest = self.items.norm(dim=1).max()
+        return float(longest) if on_host(longest) else longest
 
     def fold_in(self, histories: sp.csr_array) -> "DotScorer":
         """Solve for each new user with fixed items, as one half-step of implicit ALS does.
@@ -168,7 +172,7 @@ class DotScorer(Scorer):
             wanted, total = np.sqrt(counts.astype(np.float64)), float(counts.sum())
             own = own * wanted[:, None]
         ridge = self.l2 * (total + self.unobserved_weight * self.num_items)
-        diagonal = self.solver[0].numpy() + ridge
+        diagonal = self.solver[0].cpu().numpy() + ridge
         scaled = own / diagonal
         if num <= dim:
             shares = np.linalg.solve(np.eye(num) + scaled @ own.T, wanted)
@@ -178,7 +182,7 @@ class DotScorer(Scorer):
 
     def _in_basis(self, items: NDArray[np.integer]) -> NDArray[np.float64]:
         """Return the vectors of items [n, D'] in the basis of the solver."""
-        rows = self.items.numpy()[items, : self.num_varying].astype(np.float64)
+        rows = self.items.cpu().numpy()[items, : self.num_varying].astype(np.float64)
         return rows @ self._basis
 
     @property
@@ -188,7 +192,7 @@ class DotScorer(Scorer):
 
     @property
     def _basis(self) -> NDArray[np.float64]:
-        return self.solver[1].numpy()
+        return self.solver[1].cpu().numpy()
 
     @cached_property
     def solver(self) -> tuple[Tensor, Tensor]:
@@ -239,7 +243,7 @@ class HistoryScorer(Scorer):
         if self.left is not None and self.right is not None:
             # float64, so that the bits of a row do not depend on the batch.
             parts.append((csr_matmul(rows, self.left).double() @ self._right64.T).float())
-        total = parts[0] if parts else torch.zeros(rows.shape)
+        total = parts[0] if parts else torch.zeros(rows.shape, device=HOST)
         for part in parts[1:]:
             total += part
         return total

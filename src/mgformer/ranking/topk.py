@@ -19,8 +19,10 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from mgformer.device import HOST, on_host
 from mgformer.errors import ConfigError
 from mgformer.progress import phase
+from mgformer.ranking.devices import device_of
 from mgformer.ranking.exact import (
     DEPTH,
     LEVELS,
@@ -30,6 +32,7 @@ from mgformer.ranking.exact import (
     rank_one,
     rounding,
     scores_at,
+    scores_on_device,
 )
 from mgformer.ranking.scorers import DotScorer, HistoryScorer, Scorer, SumScorer, vectors_of
 
@@ -87,9 +90,10 @@ def top_k(
     with torch.no_grad(), phase("ranking", len(asked)) as advance:
         for start, best, values in _parts(scorer, task):
             stop = start + len(best)
-            found = best.numpy() if choice is None else choice[best.numpy()]
-            items[start:stop] = np.where(values.isneginf().numpy(), -1, found)
-            scores[start:stop] = values.numpy()
+            numbers, exact = best.cpu().numpy(), values.cpu().numpy()
+            found = numbers if choice is None else choice[numbers]
+            items[start:stop] = np.where(np.isneginf(exact), -1, found)
+            scores[start:stop] = exact
             advance(len(best))
     return TopK(items, scores)
 
@@ -113,7 +117,7 @@ def _parts(scorer: Scorer, task: _Task) -> Iterator[Part]:
     if vectors is None:
         return _rank(scorer, task)
     history = scorer.history if isinstance(scorer, SumScorer) else None
-    if task.choice is None and len(task.users) <= FEW_USERS:
+    if task.choice is None and len(task.users) <= FEW_USERS and on_host(vectors.items):
         return _rank_one_by_one(vectors, history, task)
     return _rank_dot(vectors, history, task)
 
@@ -127,17 +131,50 @@ def _rank_one_by_one(
             own = seen.indices[seen.indptr[user] : seen.indptr[user + 1]]
         masked = np.concatenate([own, task.banned]) if len(task.banned) else own
         if history is not None:
-            added = history.scores(torch.tensor([user]))[0].numpy()
+            added = history.scores(torch.tensor([user], device=HOST))[0].numpy()
         best, exact = rank_one(scorer, user, masked, task.k, task.memory // 4, added)
         yield place, torch.from_numpy(best)[None], torch.from_numpy(exact)[None]
 
 
+class _Found(NamedTuple):
+    """What was found for a batch of users, on the device of the scorer."""
+
+    start: int
+    best: Tensor  # [B, k]
+    exact: Tensor  # [B, k]
+    is_unsure: Tensor  # [B]
+    vectors: Tensor  # [B, D]
+    added: Tensor | None  # [B, I] what histories add
+    masked: tuple[Tensor, Tensor]  # places in the batch and columns, in the processor's memory
+
+
 def _rank_dot(scorer: DotScorer, history: HistoryScorer | None, task: _Task) -> Iterator[Part]:
     """Rank by products of tiles, plus what histories add, and order the best pair by pair."""
+    columns = None if task.choice is None else torch.from_numpy(task.choice).to(scorer.items.device)
+    items = (scorer.items if columns is None else scorer.items[columns]).float().contiguous()
+    for found in _dot_tiles(scorer, items, columns, history, task):
+        best, exact, (places, masked) = found.best, found.exact, found.masked
+        for row in found.is_unsure.nonzero()[:, 0].tolist():
+            own = np.concatenate([masked[places == row].numpy(), task.banned])
+            extra = None if found.added is None else found.added[row].cpu().numpy()
+            vector = found.vectors[row].cpu().numpy()
+            full = rank_all(vector, items.cpu().numpy(), own, task.k, extra)
+            best[row], exact[row] = (torch.from_numpy(part).to(best.device) for part in full)
+        yield found.start, best, exact
+
+
+def _dot_tiles(
+    scorer: DotScorer,
+    items: Tensor,
+    columns_of: Tensor | None,
+    history: HistoryScorer | None,
+    task: _Task,
+) -> Iterator[_Found]:
+    """Yield what is found without waiting for the device; rows may be uncertain."""
     users, k, seen, choice, banned, memory = task
-    items = scorer.items if choice is None else scorer.items[torch.from_numpy(choice)]
-    items = items.float().contiguous()
-    by_channel = scorer.by_channel if choice is None and len(users) <= SOME_USERS else None
+    device, by_channel = items.device, None
+    if choice is None and len(users) <= SOME_USERS and on_host(items):
+        by_channel = scorer.by_channel
     num_items = len(items)
     n = min(k + SLACK, num_items)
     # The scores of a tile take half of the memory, its candidates a quarter, and the rows by which
@@ -147,48 +184,71 @@ def _rank_dot(scorer: DotScorer, history: HistoryScorer | None, task: _Task) -> 
         of_a_user = max(of_a_user, 16 * scorer.num_items)  # histories add to whole rows
     rows = max(1, min(MAX_USERS, len(users), memory // of_a_user))
     columns = min(num_items, max(n, memory // (8 * rows)))
-    tile = _Tile(rows, columns)
+    tile = _Tile(rows, columns, device)
+    rough = _Rough(scorer, items, by_channel, banned, tile, columns, n, memory // 4)
     for start in range(0, len(users), rows):
         batch = users[start : start + rows]
-        vectors = scorer.users[torch.from_numpy(batch)].float()
+        numbers = torch.from_numpy(batch)
+        vectors = scorer.users[numbers.to(device)].float()
         added = None
         if history is not None:
-            added = history.scores(torch.from_numpy(batch))
-            added = added if choice is None else added[:, torch.from_numpy(choice)]
+            added = history.scores(numbers)
+            added = added if columns_of is None else added[:, columns_of]
         masked = _pairs(seen, batch, choice)
+        yield _Found(start, *rough.rank(vectors, added, masked, k), vectors, added, masked)
+
+
+class _Rough(NamedTuple):
+    """What all tiles of a ranking share. Ranking a tile never waits for the device."""
+
+    scorer: DotScorer
+    items: Tensor  # [I, D] to choose from
+    by_channel: NDArray[np.float32] | None  # [D, I] the same, for a few users on the processor
+    banned: NDArray[np.int64]
+    tile: "_Tile"
+    columns: int  # of a tile
+    n: int
+    memory: int  # bytes for the rows by which candidates are scored again
+
+    def rank(
+        self, vectors: Tensor, added: Tensor | None, masked: tuple[Tensor, Tensor], k: int
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the k best items and scores of users [B, k], and which users are uncertain [B].
+
+        `added` [B, I] is what histories add. `masked` are pairs of a place in the batch and a
+        column, in the memory of the processor.
+        """
+        num_users, num_items = len(vectors), len(self.items)
         found: tuple[Tensor, Tensor] | None = None
-        for left in range(0, num_items, columns):
-            part = items[left : left + columns]
-            scores = tile.view(len(batch), len(part))
-            if by_channel is None:
+        for left in range(0, num_items, self.columns):
+            part = self.items[left : left + self.columns]
+            scores = self.tile.view(num_users, len(part))
+            if self.by_channel is None:
                 torch.mm(vectors, part.T, out=scores)
             else:
-                turned = by_channel[:, left : left + len(part)]
+                turned = self.by_channel[:, left : left + len(part)]
                 np.matmul(vectors.numpy(), turned, out=scores.numpy())
             if added is not None:
                 scores += added[:, left : left + len(part)]
             _mask(scores, masked, left)
-            scores[:, _within(banned, left, len(part))] = NOTHING
-            best, values = tile.best(len(batch), len(part), n)
-            found = _merge(found, (best + left, values), n)
+            scores[:, _within(self.banned, left, len(part)).to(scores.device)] = NOTHING
+            best, values = self.tile.best(num_users, len(part), self.n)
+            found = _merge(found, (best + left, values), self.n)
         assert found is not None
         best, values = found
-        exact = torch.from_numpy(
-            scores_at(vectors.numpy(), items.numpy(), best.numpy(), memory // 4)
-        )
+        if on_host(best):
+            exact = torch.from_numpy(
+                scores_at(vectors.numpy(), self.items.numpy(), best.numpy(), self.memory)
+            )
+        else:
+            exact = scores_on_device(vectors, self.items, best, self.memory)
         lengths = vectors.norm(dim=1)
-        margin = rounding(scorer) * lengths
+        margin = rounding(self.scorer) * lengths
         if added is not None:
             exact += added.gather(1, best)
-            margin += of_addition(scorer, lengths, added.abs().amax(1))
+            margin += of_addition(self.scorer, lengths, added.abs().amax(1))
         exact = torch.where(values.isneginf(), values, exact)
-        best, exact, unsure = _settle(best, values, exact, k, margin, num_items)
-        for row in unsure.tolist():
-            own = np.concatenate([masked[1][masked[0] == row].numpy(), banned])
-            extra = None if added is None else added[row].numpy()
-            full = rank_all(vectors[row].numpy(), items.numpy(), own, k, extra)
-            best[row], exact[row] = map(torch.from_numpy, full)
-        yield start, best, exact
+        return _settle(best, values, exact, k, margin, num_items)
 
 
 def _rank(scorer: Scorer, task: _Task) -> Iterator[Part]:
@@ -198,17 +258,19 @@ def _rank(scorer: Scorer, task: _Task) -> Iterator[Part]:
     n = min(k + SLACK, num_items)
     of_a_user = max(16 * scorer.num_items, 4 * CANDIDATE_BYTES * n)
     rows = max(1, min(MAX_USERS, len(users), memory // of_a_user))
-    tile = _Tile(rows, num_items)
+    device = device_of(scorer)
+    tile = _Tile(rows, num_items, device)
     for start in range(0, len(users), rows):
         batch = users[start : start + rows]
         given = scorer.scores(torch.from_numpy(batch))
         scores = tile.view(len(batch), num_items)
-        scores.copy_(given if choice is None else given[:, torch.from_numpy(choice)])
+        scores.copy_(given if choice is None else given[:, torch.from_numpy(choice).to(device)])
         _mask(scores, _pairs(seen, batch, choice), 0)
-        scores[:, _within(banned, 0, num_items)] = NOTHING
+        scores[:, _within(banned, 0, num_items).to(device)] = NOTHING
         best, values = tile.best(len(batch), num_items, n)
-        best, exact, unsure = _settle(best, values, values, k, torch.zeros(len(batch)), num_items)
-        for row in unsure.tolist():
+        margin = torch.zeros(len(batch), device=device)
+        best, exact, is_unsure = _settle(best, values, values, k, margin, num_items)
+        for row in is_unsure.nonzero()[:, 0].tolist():
             exact[row], best[row] = _sort_row(scores[row], k)
         yield start, best, exact
 
@@ -216,9 +278,9 @@ def _rank(scorer: Scorer, task: _Task) -> Iterator[Part]:
 class _Tile:
     """A reused buffer of scores, padded so that its columns divide into blocks at every level."""
 
-    def __init__(self, rows: int, columns: int) -> None:
+    def __init__(self, rows: int, columns: int, device: torch.device) -> None:
         width = -(-columns // DEPTH**LEVELS) * DEPTH**LEVELS
-        self.buffer = torch.empty(rows, width)
+        self.buffer = torch.empty(rows, width, device=device)
 
     def view(self, rows: int, columns: int) -> Tensor:
         """Return the part to write scores to; the padding is never chosen."""
@@ -268,7 +330,7 @@ def _merge(
 def _settle(
     best: Tensor, rough: Tensor, exact: Tensor, k: int, margin: Tensor, num_items: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Order candidates by exact score, then by number; return which rows are uncertain.
+    """Order candidates by exact score, then by number; return a mask of the uncertain rows.
 
     The rough score of any other item is at most the lowest rough score of a candidate, and it is
     off by at most `margin`. A row is uncertain if such an item could reach the k-th exact score.
@@ -281,7 +343,7 @@ def _settle(
     unsure = (rough.amin(1) + margin >= last) & ~last.isneginf()
     if exact.shape[1] == num_items:
         unsure = torch.zeros_like(unsure)
-    return best, ranked, unsure.nonzero()[:, 0]
+    return best, ranked, unsure
 
 
 def _sort_row(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -294,7 +356,8 @@ def _pairs(
 ) -> tuple[Tensor, Tensor]:
     """Return the entries of some rows: positions within `rows`, and within the chosen columns."""
     if matrix is None:
-        return torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.int64)
+        nobody = torch.from_numpy(np.zeros(0, dtype=np.int64))
+        return nobody, nobody
     starts = matrix.indptr[rows]
     counts = matrix.indptr[rows + 1] - starts
     place = np.repeat(np.arange(len(rows)), counts)
@@ -308,12 +371,15 @@ def _pairs(
 
 
 def _mask(scores: Tensor, pairs: tuple[Tensor, Tensor], left: int) -> None:
-    """Mask the pairs that fall into a tile beginning at column `left`."""
+    """Mask the pairs that fall into a tile beginning at column `left`.
+
+    Pairs are in the memory of the processor: which of them fall into the tile is found there.
+    """
     rows, columns = pairs
     if len(columns) and (left > 0 or int(columns.max()) >= scores.shape[1]):
         inside = (columns >= left) & (columns < left + scores.shape[1])
         rows, columns = rows[inside], columns[inside] - left
-    scores[rows, columns] = NOTHING
+    scores[rows.to(scores.device), columns.to(scores.device)] = NOTHING
 
 
 def _within(banned: NDArray[np.int64], left: int, width: int) -> Tensor:

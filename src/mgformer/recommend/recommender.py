@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, Unpack, cast, overload
 
@@ -12,8 +13,10 @@ from numpy.typing import NDArray
 from mgformer.bars import showing
 from mgformer.data.dataset import open_dataset, read_dataset
 from mgformer.data.ids import ExternalId
+from mgformer.device import HOST, for_ranking, resolve
 from mgformer.errors import ConfigError, DataError, MgformerError, python_words
 from mgformer.models import AUTO, register
+from mgformer.ranking.devices import moved
 from mgformer.ranking.scorers import cosines, vectors_of
 from mgformer.recommend import lists
 from mgformer.recommend.answer import Answer
@@ -52,9 +55,14 @@ class Recommender(Generic[Frame]):
     it takes a single one too. Tables are polars frames, or pandas frames if `frame` is "pandas".
     """
 
-    def __init__(self, bundle: Bundle, frame: FrameKind = "polars") -> None:
+    def __init__(self, bundle: Bundle, frame: FrameKind = "polars", *, device: str = "cpu") -> None:
+        """Wrap a bundle; lists are made on a device, everything else on the processor."""
         self.bundle = bundle
         self.frame = frame
+        self.ranked = bundle
+        """The bundle with its scorer on the device."""
+        if (ranks := for_ranking(resolve(device))) != HOST:
+            self.ranked = replace(bundle, scorer=moved(bundle.scorer, ranks))
 
     def __repr__(self) -> str:
         return one_line(self.bundle)
@@ -189,7 +197,12 @@ class Recommender(Generic[Frame]):
 
     @classmethod
     def load(
-        cls, folder: str | Path, key: bytes | None = None, *, frame: FrameKind = "polars"
+        cls,
+        folder: str | Path,
+        key: bytes | None = None,
+        *,
+        frame: FrameKind = "polars",
+        device: str = "cpu",
     ) -> "Recommender[Any]":
         """Load a recommender that `mgformer train` or `save` has written.
 
@@ -197,10 +210,12 @@ class Recommender(Generic[Frame]):
             folder: Where it is.
             key: If given, a recommender that is not signed with this key is refused.
             frame: "polars" or "pandas": what tables are.
+            device: What makes lists: auto, cpu, cuda, cuda:1 or mps.
         """
         kind = frame_kind(frame)
+        resolve(device)  # a wrong device is reported before the files are read
         with python_words():
-            return cls(load_bundle(Path(folder), key), kind)
+            return cls(load_bundle(Path(folder), key), kind, device=device)
 
     def refit(self, *, progress: bool | None = None) -> "Recommender[Frame]":
         """Return the model trained on all pairs, held-out pairs too: for use, not for tests."""
@@ -249,7 +264,7 @@ class Recommender(Generic[Frame]):
         """
         wanted = ListOptions(k=k, **options)
         numbers = lists.user_numbers(self.bundle, users, wanted)
-        found, _ = lists.rank_users(self.bundle, numbers, wanted)
+        found, _ = lists.rank_users(self.ranked, numbers, wanted)
         return self._shown(
             lists.to_frame(self.bundle, lists.user_column(self.bundle, numbers, users), found)
         )
@@ -275,7 +290,7 @@ class Recommender(Generic[Frame]):
         ordered = history if times is None else by_time(history, times)
         wanted = ListOptions(k=k, **options)
         own = lists.read_history(self.bundle, ordered, user, fallback=wanted.fallback)
-        found, _ = lists.rank_histories(self.bundle, [own], wanted)
+        found, _ = lists.rank_histories(self.ranked, [own], wanted)
         users = pl.Series([own.user], dtype=self.bundle.users.values.dtype, strict=False)
         if own.unknown_user and users.null_count():
             users = pl.Series([str(own.user)])
@@ -283,7 +298,7 @@ class Recommender(Generic[Frame]):
 
     def answer(self, query: Query) -> Answer:
         """Answer one query. An answer also tells its source, ignored items and reasons."""
-        (answer,) = lists.answer_all(self.bundle, [query])
+        (answer,) = lists.answer_all(self.ranked, [query])
         if isinstance(answer, MgformerError):
             raise answer
         return answer
@@ -301,7 +316,7 @@ class Recommender(Generic[Frame]):
         numbers = lists.user_numbers(self.bundle, asked, wanted)
         for start in range(0, len(numbers), block_users):
             block = slice(start, start + block_users)
-            yield from lists.answer_users(self.bundle, asked[block], numbers[block], wanted)
+            yield from lists.answer_users(self.ranked, asked[block], numbers[block], wanted)
 
     def find_items(self, text: str, k: int = 20) -> Frame:
         """Return items whose name or id contains a text, the most popular first.

@@ -38,7 +38,7 @@ from mgformer.runs.bundle import Bundle
 from mgformer.runs.config import RunConfig, build_config
 from mgformer.runs.cost import guess_seconds
 from mgformer.runs.finish import Selected, Stopwatch, finish
-from mgformer.runs.fit import Fitted, fit
+from mgformer.runs.fit import Fitted, fit, on_device
 from mgformer.runs.record import Auto, Contestant, Figures
 from mgformer.runs.train import prepare, streams_of, train, validator_of
 from mgformer.runs.workspace import Workspace, load_unfinished
@@ -290,7 +290,7 @@ class _Choice:
         """Return all validation figures, and the NDCG@20 of each user."""
         ks = tuple(sorted({*config.evaluation.ks, SELECTION_K}))
         options = config.evaluation.model_copy(update={"ks": ks})
-        found = evaluate_part(fitted.scorer, split, "valid", options)
+        found = evaluate_part(on_device(fitted.scorer, config), split, "valid", options)
         assert found is not None, "a window has users"
         return found.means, found.values[SELECTION_METRIC]
 

@@ -18,7 +18,7 @@ from mgformer.ranking.evaluation import Evaluation, EvaluationConfig, Parts, eva
 from mgformer.ranking.score import Chosen
 from mgformer.runs.bundle import Bundle
 from mgformer.runs.config import RunConfig
-from mgformer.runs.fit import Fitted, fit
+from mgformer.runs.fit import Fitted, fit, on_device
 from mgformer.runs.record import Auto, Figures, Record, commit_of_code
 from mgformer.runs.workspace import Workspace
 from mgformer.training.memory import peak_mb, reset_peak
@@ -91,7 +91,8 @@ def finish(
             split = replace(split, train=whole, valid=whole.no_pairs(), whole=None)
     assert fitted is not None
     with watch.timed("evaluate"):
-        test = evaluate_part(fitted.scorer, split, "test", config.evaluation)
+        scorer = on_device(fitted.scorer, config)
+        test = evaluate_part(scorer, split, "test", config.evaluation)
     record = Record(
         model=config.model_name,
         dataset=dataset.name,

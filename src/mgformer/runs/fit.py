@@ -9,11 +9,13 @@ from torch import Tensor
 
 from mgformer.data.chronology import Chronology, recency
 from mgformer.data.interactions import Interactions
+from mgformer.device import HOST, for_ranking, resolve
 from mgformer.errors import ConfigError
 from mgformer.graph.bipartite import Graph
 from mgformer.models import build_model, model_class
 from mgformer.models.base import Model, TrainableModel
 from mgformer.progress import phase, quietly
+from mgformer.ranking.devices import moved
 from mgformer.ranking.score import Chosen, Ingredients, Scored, Weights
 from mgformer.ranking.scorers import HistoryScorer, Scorer
 from mgformer.ranking.selection import Validator, chronology_of
@@ -63,8 +65,9 @@ def fit(
         if validator is not None:
             validator.use_guide(guide)
         if not isinstance(model, TrainableModel):
-            scored = _scored(config, pairs, model.scorer(), guide, chronology, validator, chosen)
-            return Fitted(scored.scorer, Chosen(0, scored.weights), {})
+            ready = on_device(model.scorer(), config)
+            scored = _scored(config, pairs, ready, guide, chronology, validator, chosen)
+            return Fitted(moved(scored.scorer, HOST), Chosen(0, scored.weights), {})
     if before is not None:
         adopt(model, before, pairs.users, pairs.items)
     done = loop.fit(
@@ -73,14 +76,25 @@ def fit(
         config.train,
         rng,
         chances=_chances(config, positions),
-        validate=validator.validate if validator else None,
+        validate=_there(validator, config) if validator else None,
         epochs=chosen.epochs if chosen else None,
         **(hooks or {}),
     )
     with quietly():
-        scored = _scored(config, pairs, model.scorer(), guide, chronology, validator, chosen)
-    weights = {name: value.detach().clone() for name, value in model.state_dict().items()}
-    return Fitted(scored.scorer, Chosen(done.best_epoch, scored.weights), weights)
+        ready = on_device(model.scorer(), config)
+        scored = _scored(config, pairs, ready, guide, chronology, validator, chosen)
+    return Fitted(
+        moved(scored.scorer, HOST), Chosen(done.best_epoch, scored.weights), loop.weights_of(model)
+    )
+
+
+def on_device(scorer: Scorer, config: RunConfig) -> Scorer:
+    """Return a scorer on the device that ranks in a run."""
+    return moved(scorer, for_ranking(resolve(config.train.device)))
+
+
+def _there(validator: Validator, config: RunConfig) -> loop.Validate:
+    return lambda scorer, before: validator.validate(on_device(scorer, config), before)
 
 
 def _guide(

@@ -10,6 +10,7 @@ from pathlib import Path
 from mgformer.errors import ConfigError
 from mgformer.locks import locked
 from mgformer.runs.bundle import Bundle
+from mgformer.runs.config import build_config, with_settings
 from mgformer.runs.fit import fit
 from mgformer.runs.histories import check_histories
 from mgformer.runs.record import Refit, commit_of_code
@@ -19,7 +20,13 @@ from mgformer.runs.workspace import Workspace
 from mgformer.version import __version__
 
 
-def refit(bundle: Bundle, *, folder: Path | None = None, resume: bool = False) -> Bundle:
+def refit(
+    bundle: Bundle,
+    *,
+    folder: Path | None = None,
+    resume: bool = False,
+    device: str | None = None,
+) -> Bundle:
     """Train the model of a bundle again on all of its pairs.
 
     A run that started from another run starts from its own weights. The pairs of a refreshed
@@ -29,6 +36,7 @@ def refit(bundle: Bundle, *, folder: Path | None = None, resume: bool = False) -
         bundle: A trained recommender with pairs that it was not trained on.
         folder: Where a model that is trained step by step keeps its log and checkpoints.
         resume: Continue from the checkpoint in `folder`, if there is one.
+        device: Where to train, if not where the run was trained.
     """
     check_histories(bundle, "refit")
     record, pairs = bundle.record, bundle.train.union(bundle.valid).union(bundle.test)
@@ -42,6 +50,9 @@ def refit(bundle: Bundle, *, folder: Path | None = None, resume: bool = False) -
             " on: there is no more to train it on"
         )
     config = record.run_config()
+    if device is not None:
+        described = with_settings(record.config, [f"train.device={device}"])
+        config = build_config(described, "--device", trusted=False)
     if config.warm_start and config.trainable:
         check_trained(bundle)
     with locked(folder):

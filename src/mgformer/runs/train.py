@@ -22,7 +22,7 @@ from mgformer.runs.bundle import Bundle
 from mgformer.runs.bundle_files import load_bundle
 from mgformer.runs.config import RunConfig
 from mgformer.runs.finish import Selected, Stopwatch, finish, means_of
-from mgformer.runs.fit import fit
+from mgformer.runs.fit import fit, on_device
 from mgformer.runs.histories import check_histories
 from mgformer.runs.record import Auto, Figures
 from mgformer.runs.warm_start import check_trained, together, without_leak
@@ -115,7 +115,8 @@ def _train(
                 before=before,
             )
         with watch.timed("evaluate"):
-            valid = means_of(evaluate_part(fitted.scorer, split, "valid", config.evaluation))
+            scorer = on_device(fitted.scorer, config)
+            valid = means_of(evaluate_part(scorer, split, "valid", config.evaluation))
         selected = Selected(fitted.chosen, valid, fitted)
     return finish(
         config,

@@ -156,6 +156,8 @@ class Workspace:
             logger.info("%s: no checkpoint; starting from the beginning", self.folder)
             return None
         for name, (old, new) in different_options(found.state["config"], self.config).items():
+            if name == "train.device":  # a run may go on elsewhere
+                continue
             raise ConfigError(
                 f"{self.folder}: the unfinished run there has other options ({name} was {old!r},"
                 f" now {new!r}); give the same ones, delete it, or choose another --out"

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from mgformer.data.interactions import Interactions
 from mgformer.data.sampling import Batch, num_batches, shuffled_batches
+from mgformer.device import double_on, generator_on, resolve
 from mgformer.errors import ConfigError
 from mgformer.models.base import TrainableModel
 from mgformer.progress import phase
@@ -34,7 +35,7 @@ from mgformer.training.optimizers import (
     set_learning_rate,
     state_tensors,
 )
-from mgformer.training.options import TrainConfig
+from mgformer.training.options import Precision, TrainConfig
 
 CHECKPOINT_SECONDS = 30.0
 """Seconds between checkpoints, so that short epochs do not spend their time on writing."""
@@ -86,6 +87,8 @@ def fit(
 ) -> Fit:
     """Train the model in place; it keeps the weights that are best on validation.
 
+    The model moves to the device of the options and stays there.
+
     Args:
         model: The model; its graph is that of `pairs`.
         pairs: Training pairs.
@@ -102,11 +105,14 @@ def fit(
     """
     keep_freed_memory()
     shuffling, seeding = rng.spawn(2)
-    generator = torch.Generator().manual_seed(int(seeding.integers(2**63)))
+    device = resolve(options.device)
+    check_precision(model, options)
+    model.on(device)
+    generator = generator_on(device, int(seeding.integers(2**63)))
     optimizers = build_optimizers(model, options)
     steps = num_batches(pairs, options.batch_size)
     last = (options.epochs if epochs is None else epochs) if steps else 0
-    done, best = Fit(), _weights(model)
+    done, best = Fit(), weights_of(model)
     if start is not None:
         done, best = _restore(start, model, optimizers, shuffling, generator)
     saved_at = time.monotonic()
@@ -117,20 +123,22 @@ def fit(
             began = time.perf_counter()
             model.train()
             model.on_epoch(shuffling)
-            total = 0.0
-            batches = shuffled_batches(pairs, options.batch_size, shuffling, chances)
+            # The sum stays on the device: a step does not wait for its loss.
+            total = torch.zeros((), dtype=double_on(device), device=device)
+            batches = shuffled_batches(pairs, options.batch_size, shuffling, chances, device)
             for number, batch in enumerate(batches):
                 late = until < math.inf and time.monotonic() >= until
                 if late:
                     break
                 progress = (done.epochs * steps + number) / (options.epochs * steps)
                 set_learning_rate(optimizers, options, progress)
-                total += step_on(batch, model, optimizers, generator) * len(batch.users)
+                loss = step_on(batch, model, optimizers, generator, precision=options.precision)
+                total += loss.to(total.dtype) * len(batch.users)
                 advance(1)
             if late:
                 break
             done.epochs += 1
-            entry: Entry = {"epoch": done.epochs, "loss": total / len(pairs)}
+            entry: Entry = {"epoch": done.epochs, "loss": total.item() / len(pairs)}
             if not math.isfinite(entry["loss"]):
                 raise ConfigError(
                     f"training diverged: the loss is {entry['loss']} in epoch {done.epochs};"
@@ -146,7 +154,7 @@ def fit(
                 entry["validation_seconds"] = round(time.perf_counter() - began, 3)
                 if entry[SELECTION_METRIC] > done.best_value:
                     done.best_value, done.best_epoch = entry[SELECTION_METRIC], done.epochs
-                    best = _weights(model)
+                    best = weights_of(model)
                 is_best = done.best_epoch == done.epochs
                 log.info("epoch %d: %s", done.epochs, _shown(entry, is_best))
             done.history.append(entry)
@@ -168,12 +176,16 @@ def step_on(
     optimizers: Sequence[torch.optim.Optimizer],
     generator: torch.Generator,
     timed: Callable[[str], AbstractContextManager[None]] = lambda stage: nullcontext(),
-) -> float:
-    """Make one training step and return the loss before it.
+    precision: Precision = "fp32",
+) -> Tensor:
+    """Make one training step and return the loss before it, without waiting for it.
 
     `timed` measures the stages of the step, for the profiler.
     """
-    with timed("loss"):
+    lower: AbstractContextManager[Any] = nullcontext()
+    if precision == "bf16":
+        lower = torch.autocast(batch.users.device.type, torch.bfloat16)
+    with timed("loss"), lower:
         loss = model.loss(batch, generator)
     with timed("gradient"):
         for optimizer in optimizers:
@@ -182,7 +194,16 @@ def step_on(
     with timed("update"):
         for optimizer in optimizers:
             optimizer.step()
-    return loss.item()
+    return loss.detach()
+
+
+def check_precision(model: TrainableModel, options: TrainConfig) -> None:
+    """Refuse bf16 where it saves nothing or costs quality."""
+    if options.precision == "bf16" and not model.bf16:
+        raise ConfigError(
+            f"train.precision: got bf16, but {type(model).__name__} has no products that gain by"
+            " it; leave it out"
+        )
 
 
 def _shown(entry: Entry, is_best: bool) -> str:
@@ -199,8 +220,9 @@ def _out_of_patience(done: Fit, options: TrainConfig) -> bool:
     return done.best_epoch > 0 and validated >= options.patience
 
 
-def _weights(model: TrainableModel) -> dict[str, Tensor]:
-    return {name: value.detach().clone() for name, value in model.state_dict().items()}
+def weights_of(model: TrainableModel) -> dict[str, Tensor]:
+    """Return a copy of the weights in the memory of the processor."""
+    return {name: v.detach().to("cpu", copy=True) for name, v in model.state_dict().items()}
 
 
 def _checkpoint(
@@ -211,7 +233,7 @@ def _checkpoint(
     shuffling: np.random.Generator,
     generator: torch.Generator,
 ) -> Checkpoint:
-    parts = {"model": _weights(model), "best": best, "optimizer": state_tensors(optimizers)}
+    parts = {"model": weights_of(model), "best": best, "optimizer": state_tensors(optimizers)}
     tensors = {f"{part}/{name}": t for part, named in parts.items() for name, t in named.items()}
     tensors["generator"] = generator.get_state()
     # JSON has no infinity: without validation the best value is null.
@@ -221,6 +243,7 @@ def _checkpoint(
         "best_value": value,
         "history": [*done.history],
         "shuffling": shuffling.bit_generator.state,
+        "device": generator.device.type,
     }
     return Checkpoint(state, tensors)
 
@@ -243,7 +266,11 @@ def _restore(
             _check_weights(parts[part], model)
         model.load_state_dict(parts["model"])
         load_state_tensors(optimizers, parts["optimizer"])
-        generator.set_state(start.tensors["generator"])
+        drawn = start.tensors["generator"]
+        if state.device == generator.device.type:
+            generator.set_state(drawn)
+        else:  # generators of devices differ: this one goes on with other numbers
+            generator.manual_seed(int(drawn.sum()) + state.epochs)
         shuffling.bit_generator.state = state.shuffling
     except ValidationError as error:
         problem = error.errors()[0]
@@ -265,6 +292,7 @@ class _State(BaseModel):
     best_value: float | None
     history: list[Entry]
     shuffling: dict[str, Any]
+    device: str = "cpu"
 
     @model_validator(mode="after")
     def _agrees(self) -> "_State":

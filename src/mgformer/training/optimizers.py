@@ -42,7 +42,8 @@ class RowAdam(Optimizer):
     def _update(self, table: nn.Parameter, lr: float, weight_decay: float) -> None:
         state = self.state[table]
         if not state:
-            state |= {"step": torch.zeros(()), "mean": torch.zeros_like(table)}
+            step = torch.zeros((), device=table.device)
+            state |= {"step": step, "mean": torch.zeros_like(table)}
             state["square"] = torch.zeros_like(table)
         assert table.grad is not None
         gradient = table.grad.coalesce()
@@ -56,7 +57,8 @@ class RowAdam(Optimizer):
             [square],
             [],
             [state["step"]],
-            fused=True,
+            fused=_has_fused(table),
+            foreach=False,
             amsgrad=False,
             beta1=self.BETAS[0],
             beta2=self.BETAS[1],
@@ -93,8 +95,13 @@ def build_optimizers(model: TrainableModel, options: TrainConfig) -> list[Optimi
             )
             if kind
         ]
-        optimizers.append(Adam(groups, lr=options.lr, fused=True))
+        optimizers.append(Adam(groups, lr=options.lr, fused=_has_fused(others[0])))
     return optimizers
+
+
+def _has_fused(table: Tensor) -> bool:
+    """Return whether torch has Adam as one operation on the device of a table."""
+    return table.device.type in ("cpu", "cuda", "mps")
 
 
 def set_learning_rate(
@@ -108,12 +115,12 @@ def set_learning_rate(
 
 
 def state_tensors(optimizers: Sequence[Optimizer]) -> dict[str, Tensor]:
-    """Return a copy of the optimizer state as named tensors."""
+    """Return a copy of the optimizer state as named tensors, in the memory of the processor."""
     tensors = {}
     for number, optimizer in enumerate(optimizers):
         for place, memory in optimizer.state_dict()["state"].items():
             for name, value in memory.items():
-                tensors[f"{number}.{place}.{name}"] = value.clone()
+                tensors[f"{number}.{place}.{name}"] = value.to("cpu", copy=True)
     return tensors
 
 

@@ -11,8 +11,10 @@ from pydantic import (
 )
 
 from mgformer.data.options import OPTIONS
+from mgformer.device import PATTERN
 from mgformer.models.space import Choice, Float, Space
 
+Precision = Literal["fp32", "bf16"]
 SPACE: Space = {
     "lr": Float(2e-4, 1e-2, log=True),
     "batch_size": Choice((512, 1024, 2048, 4096)),
@@ -39,6 +41,12 @@ class TrainConfig(BaseModel):
     optimizer: Literal["adam", "rows"] = "adam"
     """adam: update every row of a table at every step; rows: update only the rows that the batch
     touched, which is faster if the tables are much larger than a batch."""
+    device: str = Field("auto", pattern=PATTERN)
+    """Where to train and rank: auto, cpu, cuda, cuda:1 (the second GPU), or mps. auto: the first
+    that there is of cuda, mps and cpu."""
+    precision: Precision = "fp32"
+    """bf16: large products of the loss have factors of 8 bits; parameters stay in fp32. Only models
+    that gain by it and keep their quality take it."""
     recency: float = Field(0.0, ge=0, le=50)
     """Draw recent pairs more often, where the score uses time: a pair at position p of its user's
     history is drawn with a chance proportional to exp(−recency (1 − p))."""

@@ -11,8 +11,9 @@ import torch
 
 from mgformer.data.interactions import Interactions
 from mgformer.data.sampling import num_batches, shuffled_batches
+from mgformer.device import generator_on, resolve
 from mgformer.models.base import TrainableModel
-from mgformer.training.loop import step_on
+from mgformer.training.loop import check_precision, step_on
 from mgformer.training.memory import keep_freed_memory
 from mgformer.training.optimizers import build_optimizers
 from mgformer.training.options import TrainConfig
@@ -46,28 +47,33 @@ def profile(
     as many steps again run under the profiler, which counts the operators.
     """
     keep_freed_memory()
+    device = resolve(options.device)
+    check_precision(model, options)
+    model.on(device)
     optimizers = build_optimizers(model, options)
-    generator = torch.Generator().manual_seed(int(rng.integers(2**63)))
+    generator = generator_on(device, int(rng.integers(2**63)))
     seconds: dict[str, float] = defaultdict(float)
 
     @contextmanager
     def timed(stage: str) -> Iterator[None]:
         start = time.perf_counter()
         yield
+        if device.type != "cpu":
+            torch.accelerator.synchronize()
         seconds[stage] += time.perf_counter() - start
 
     model.train()
     model.on_epoch(rng)
-    batches = shuffled_batches(pairs, options.batch_size, rng)
+    batches = shuffled_batches(pairs, options.batch_size, rng, device=device)
 
     def step() -> None:
         nonlocal batches
         with timed("batch"):
             batch = next(batches, None)
             if batch is None:
-                batches = shuffled_batches(pairs, options.batch_size, rng)
+                batches = shuffled_batches(pairs, options.batch_size, rng, device=device)
                 batch = next(batches)
-        step_on(batch, model, optimizers, generator, timed)
+        step_on(batch, model, optimizers, generator, timed, options.precision)
 
     for _ in range(WARM_UP):
         step()

@@ -14,12 +14,15 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
+from mgformer.device import on_host
 from mgformer.graph.sparse import row_numbers
-from mgformer.nn.embeddings import xavier_matrices
+from mgformer.nn.embeddings import rows_at, xavier_matrices
+from mgformer.nn.kernel_attention import EDGES
 
 LIMIT = 10.0
 """Bound on the magnitude of scores; their exponentials then need no shift."""
@@ -27,28 +30,44 @@ EPSILON = 1e-8
 """Term added to the sums of exponentials, as in the authors' code."""
 
 
-class EdgePattern:
+class EdgePattern(nn.Module):
     """The edges of a CSR matrix [N, N], by row and by column; its values do not matter."""
 
     def __init__(self, matrix: sp.csr_array) -> None:
+        super().__init__()
         indices, indptr = matrix.indices, matrix.indptr
         self.shape: tuple[int, int] = matrix.shape
         places = np.arange(len(indices), dtype=np.int32)
         by_column = sp.csr_array((places, indices, indptr), shape=matrix.shape).tocsc()
-        self.rows = torch.from_numpy(row_numbers(matrix))  # [E]
-        self.columns, self.starts = torch.from_numpy(indices), torch.from_numpy(indptr)
-        self.order = torch.from_numpy(by_column.data)  # [E], edges by column
-        self.rows_by_column = torch.from_numpy(by_column.indices)  # [E]
-        self.column_starts = torch.from_numpy(by_column.indptr)  # [N + 1]
+        self.rows = _buffer(row_numbers(matrix))  # [E]
+        self.columns, self.starts = _buffer(indices), _buffer(indptr)
+        self.order = _buffer(by_column.data)  # [E], edges by column
+        self.rows_by_column = _buffer(by_column.indices)  # [E]
+        self.column_starts = _buffer(by_column.indptr)  # [N + 1]
 
     def dots(self, left: Tensor, right: Tensor, num_heads: int) -> Tensor:
         """Return left_r · right_c of every edge and head [E, H], for left, right [N, d]."""
+        if not on_host(left):
+            # The sampled product of torch has no fixed size elsewhere: gather a part at a time.
+            parts = zip(self.rows.split(EDGES), self.columns.split(EDGES), strict=True)
+            found = [
+                (rows_at(left, rows) * rows_at(right, columns))
+                .view(len(rows), num_heads, -1)
+                .sum(2)
+                for rows, columns in parts
+            ]
+            return torch.cat(found)
         unused = left.new_zeros(len(self.columns))
         with warnings.catch_warnings():
             # torch warns that these tensors are in beta; tests compare the product with a loop.
             warnings.simplefilter("ignore", UserWarning)
             pattern = torch.sparse_csr_tensor(
-                self.starts, self.columns, unused, self.shape, check_invariants=False
+                self.starts,
+                self.columns,
+                unused,
+                self.shape,
+                device=left.device,
+                check_invariants=False,
             )
         heads = zip(left.chunk(num_heads, dim=1), right.chunk(num_heads, dim=1), strict=True)
         products = [
@@ -65,6 +84,10 @@ class EdgePattern:
         """Return Σ w_e x_r over the edges of every column [N, d], for w [E, H] and x [N, d]."""
         by_column = weights.index_select(0, self.order)
         return _sums(self.rows_by_column, self.column_starts, by_column, values)
+
+
+def _buffer(values: NDArray[np.integer]) -> nn.Buffer:
+    return nn.Buffer(torch.from_numpy(values), persistent=False)
 
 
 class EdgeAttention(nn.Module):

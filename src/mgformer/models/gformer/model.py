@@ -25,6 +25,7 @@ from pydantic import Field, NonNegativeFloat, PositiveInt, model_validator
 from torch import Tensor, nn
 
 from mgformer.data.sampling import Batch, UnseenItems
+from mgformer.device import HOST, first_of_each, on_host
 from mgformer.graph.bipartite import Graph
 from mgformer.graph.sparse import SparseProduct, pattern_of
 from mgformer.models.base import EmbeddingDim, ModelConfig, TrainableModel, heads_must_divide
@@ -126,15 +127,20 @@ class GFormer(TrainableModel):
         # The map of the sampler gets no gradient. It is not a parameter and keeps its first values.
         self.sampler_weight = nn.Buffer(weights[0].clone(), persistent=False)
         self.sampler_bias = nn.Buffer(biases[0].clone(), persistent=False)
-        self.anchors: Tensor = nn.Buffer(torch.empty(0).long(), persistent=False)  # [A]
-        self.closeness: Tensor = nn.Buffer(torch.empty(0, 0), persistent=False)  # [N, A]
+        self.anchors: Tensor = nn.Buffer(
+            torch.empty(0, device=HOST).long(), persistent=False
+        )  # [A]
+        self.closeness: Tensor = nn.Buffer(
+            torch.empty(0, 0, device=HOST), persistent=False
+        )  # [N, A]
         self.steps = 0  # since the graphs were drawn
         self.on_epoch(rng)
 
     def on_epoch(self, rng: np.random.Generator) -> None:
         count = min(self.config.num_anchors, self.num_nodes)
-        self.anchors = torch.from_numpy(rng.choice(self.num_nodes, count, replace=False))
-        self.closeness = closeness(self.pattern, self.anchors).to(self.embeddings.dtype)
+        anchors = torch.from_numpy(rng.choice(self.num_nodes, count, replace=False))
+        self.closeness = closeness(self.pattern, anchors).to(self.embeddings)
+        self.anchors = anchors.to(self.embeddings.device)
         # The next step draws the graphs again: an epoch does not depend on the one before.
         self.graphs: Graphs | None = None
 
@@ -145,10 +151,17 @@ class GFormer(TrainableModel):
             return self.attention.shares(edges, x).sum(1).clamp_max(HIGHEST_SCORE)
 
     def drawn_graphs(self, generator: torch.Generator) -> Graphs:
-        """Score the edges and draw the graphs by the scores."""
+        """Score the edges and draw the graphs by the scores.
+
+        They are drawn in the memory of the processor, wherever the model trains.
+        """
+        device = self.embeddings.device
+        if generator.device.type != "cpu":
+            seed = torch.randint(2**62, (1,), generator=generator, device=device)
+            generator = torch.Generator("cpu").manual_seed(int(seed))
         config = self.config
         pattern = sampled.with_random_edges(self.pattern, config.added_share, generator)
-        scores = self.edge_scores(EdgePattern(pattern))
+        scores = self.edge_scores(EdgePattern(pattern).to(device)).cpu()
         kept = sampled.drawn_edges(-scores, int(config.keep_share * pattern.nnz), generator)
         decoder = sampled.with_rebuilt_edges(
             pattern, kept, config.pool_share, config.rebuilt_share, generator
@@ -161,9 +174,9 @@ class GFormer(TrainableModel):
             for mask in (kept, rationale, complement)
         )
         return Graphs(
-            SparseProduct(encoder),
-            EdgePattern(decoder),
-            *(View(SparseProduct(view), EdgePattern(view)) for view in views),
+            SparseProduct(encoder).to(device),
+            EdgePattern(decoder).to(device),
+            *(View(SparseProduct(view).to(device), EdgePattern(view).to(device)) for view in views),
         )
 
     def encode(self, graphs: Graphs) -> tuple[Tensor, Tensor, Tensor]:
@@ -199,9 +212,7 @@ class GFormer(TrainableModel):
         users, items = z.split([self.num_users, self.num_items])
         positive = (rows_at(users, batch.users) * rows_at(items, batch.items)).sum(1).mean()
         reconstruction = mean_log_sum_exp(rows_at(users, batch.users), items) - positive
-        uniformity = mean_log_sum_exp(users[batch.users.unique()], users) + mean_log_sum_exp(
-            items[batch.items.unique()], items
-        )
+        uniformity = _uniformity(users, batch.users) + _uniformity(items, batch.items)
         of_users = rows_at(rationale, batch.users)  # [B, d]
         independence = (of_users * rows_at(complement, batch.users)).logsumexp(1).mean()
         # The negative comes from the whole encoder, not from the rationale.
@@ -223,3 +234,10 @@ class GFormer(TrainableModel):
     def _positions(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         own = tiled_means(x, len(self.anchors)) if self.config.reference_quirks else x
         return anchor_encoding(x, own, self.anchors, self.closeness, weight, bias)
+
+
+def _uniformity(side: Tensor, places: Tensor) -> Tensor:
+    """Return how close the distinct rows at places [B] are to all rows of a side [n, d]."""
+    if on_host(places):
+        return mean_log_sum_exp(side[places.unique()], side)
+    return mean_log_sum_exp(rows_at(side, places), side, counted=first_of_each(places))

@@ -13,6 +13,7 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
+from mgformer.device import double_on
 from mgformer.graph.sparse import csr_matmul
 from mgformer.nn.embeddings import rows_at
 
@@ -23,8 +24,9 @@ def closeness(adjacency: sp.csr_array, anchors: Tensor) -> Tensor:
     `adjacency` [N, N] is symmetric, `anchors` [A] are nodes. One breadth-first search serves all
     anchors: a step along the edges is one matrix product.
     """
-    reached = torch.zeros(adjacency.shape[0], len(anchors), dtype=torch.bool)
-    reached[anchors, torch.arange(len(anchors))] = True
+    host = anchors.device
+    reached = torch.zeros(adjacency.shape[0], len(anchors), dtype=torch.bool, device=host)
+    reached[anchors, torch.arange(len(anchors), device=host)] = True
     frontier, result, distance = reached, reached.float(), 0
     while frontier.any():
         distance += 1
@@ -53,9 +55,9 @@ def tiled_means(x: Tensor, count: int) -> Tensor:
     The authors' code tiles x as a whole to [N·count, d] and views the result as [N, count, d]. This
     is its mean over the second dimension. `count` is at most N.
     """
-    rows = torch.cat([x, x[:count]]).double()
+    rows = torch.cat([x, x[:count]]).to(double_on(x.device))
     sums = torch.cat([rows.new_zeros(1, x.shape[1]), rows.cumsum(0)])
-    starts = torch.arange(len(x)) * count % len(x)
+    starts = torch.arange(len(x), device=x.device) * count % len(x)
     return ((sums[starts + count] - sums[starts]) / count).to(x.dtype)
 
 

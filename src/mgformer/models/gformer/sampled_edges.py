@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from mgformer.device import HOST
 from mgformer.graph.bipartite import Graph, inverse_sqrt
 from mgformer.graph.sparse import pattern_of, row_numbers, scaled
 
@@ -31,9 +32,10 @@ def drawn_edges(log_weights: Tensor, count: int, generator: torch.Generator) -> 
     The edges with the largest log weight plus Gumbel noise are such a draw. Gumbel noise is minus
     the logarithm of an exponential variable.
     """
-    noise = torch.empty(len(log_weights), dtype=torch.float64).exponential_(generator=generator)
+    noise = torch.empty(len(log_weights), dtype=torch.float64, device=HOST)
+    noise.exponential_(generator=generator)
     chosen = (log_weights.double() - noise.log()).topk(count, sorted=False).indices
-    mask = torch.zeros(len(log_weights), dtype=torch.bool)
+    mask = torch.zeros(len(log_weights), dtype=torch.bool, device=HOST)
     mask[chosen] = True
     return mask
 
@@ -88,7 +90,8 @@ def _rejoined(ends: Ends, count: int, generator: torch.Generator) -> Ends:
     """Draw rows and columns [2, count] of edges independently, with replacement."""
     if not count:
         return ends[:, :0]
-    chosen = torch.randint(ends.shape[1], (2, count), generator=generator).numpy()
+    size = (2, count)
+    chosen = torch.randint(ends.shape[1], size, generator=generator, device=HOST).numpy()
     return np.take_along_axis(ends, chosen, axis=1)
 
 

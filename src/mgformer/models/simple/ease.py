@@ -16,6 +16,7 @@ import torch
 from pydantic import PositiveFloat
 from torch import Tensor
 
+from mgformer.device import HOST
 from mgformer.errors import ConfigError
 from mgformer.graph.sparse import BLOCK_ENTRIES, block_slices, csr_matmul
 from mgformer.models.base import Model, ModelConfig
@@ -60,7 +61,7 @@ def item_inverse(
     if not through_users:
         return _ridge_inverse(columns, r, l2, block_entries)
     kernel = _ridge_inverse(r, columns, l2, block_entries)  # K
-    inverse = torch.empty(r.shape[1], r.shape[1])
+    inverse = torch.empty(r.shape[1], r.shape[1], device=HOST)
     with phase("weights", r.shape[1]) as advance:
         for block in block_slices(r.shape[1], max(r.shape), block_entries):
             half = csr_matmul(columns[block], kernel)  # [b, U]
@@ -82,7 +83,7 @@ def _ridge_inverse(
             advance(rows.stop - rows.start)
     inverse = torch.from_numpy(gram)
     inverse.diagonal().add_(l2)
-    columns, failed = inverse.mT, torch.empty((), dtype=torch.int32)
+    columns, failed = inverse.mT, torch.empty((), dtype=torch.int32, device=HOST)
     with phase("inverse", 2) as advance:
         # LAPACK reads the transposed view in its own order and overwrites it: no copy is made.
         # OpenBLAS, which scipy calls, crashes here from about 30,000 rows with several threads.

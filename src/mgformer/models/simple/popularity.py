@@ -5,6 +5,7 @@ Every other recommender should do better than this one.
 
 import torch
 
+from mgformer.device import HOST
 from mgformer.models.base import Model, ModelConfig
 from mgformer.ranking.scorers import DotScorer
 
@@ -17,4 +18,4 @@ class Popularity(Model):
 
     def scorer(self) -> DotScorer:
         counts = torch.from_numpy(self.graph.item_degrees).float()
-        return DotScorer(torch.ones(self.graph.num_users, 1), counts[:, None])
+        return DotScorer(torch.ones(self.graph.num_users, 1, device=HOST), counts[:, None])
