@@ -14,7 +14,8 @@ PATH = re.findall(r"^\| \d+ \| `([\w/.]+)` \| `([\w.]+)` \|", DOCUMENT, flags=re
 LAYERS = (
     ("cli",), ("experiments", "serving"), ("recommend",), ("runs",), ("training",), ("models",),
     ("ranking",), ("nn",), ("graph",), ("data",),
-    ("bars", "locks", "signatures", "files", "checksums", "outside", "device", "progress", "errors"),
+    ("bars", "locks", "signatures", "files", "checksums", "outside", "device", "progress",
+     "errors"),
 )  # fmt: skip
 TRACED = """
 import json, sys, threading

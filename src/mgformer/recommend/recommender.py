@@ -187,12 +187,22 @@ class Recommender(Generic[Frame]):
     @overload
     @classmethod
     def load(
-        cls, folder: str | Path, key: bytes | None = None, *, frame: Literal["pandas"]
+        cls,
+        folder: str | Path,
+        key: bytes | None = None,
+        *,
+        frame: Literal["pandas"],
+        device: str = ...,
     ) -> "Recommender[pd.DataFrame]": ...
     @overload
     @classmethod
     def load(
-        cls, folder: str | Path, key: bytes | None = None, *, frame: Literal["polars"] = ...
+        cls,
+        folder: str | Path,
+        key: bytes | None = None,
+        *,
+        frame: Literal["polars"] = ...,
+        device: str = ...,
     ) -> "Recommender[pl.DataFrame]": ...
 
     @classmethod
