@@ -46,7 +46,10 @@ def test_a_missing_device_is_one_line(machine, name, gpus, message):
 
 
 def test_the_command_names_the_device(table, tmp_path):
-    for name, said in (("cuda:99", "got cuda:99, but this computer has"), ("gpu", "got 'gpu'")):
+    for name, said in (
+        ("cuda:99", "got cuda:99, but this computer has"),
+        ("gpu", "got 'gpu', expected auto"),
+    ):
         done = mgformer("train", table, "--device", name, "--out", tmp_path / "run")
         assert done.returncode == 2
         assert said in done.stderr

@@ -8,6 +8,8 @@ other is float64, which exact ranking needs and MPS lacks.
 Shapes: n numbers.
 """
 
+import re
+
 import torch
 from torch import Tensor
 
@@ -23,6 +25,8 @@ def resolve(name: str) -> torch.device:
 
     auto: the first GPU, or else MPS, or else the processor.
     """
+    if not re.match(PATTERN, name):
+        raise ConfigError(f"device: got {name!r}, expected auto, cpu, cuda, cuda:1 or mps")
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     has_mps = torch.backends.mps.is_available()
     if name == "auto":

@@ -70,6 +70,7 @@ def command(
     """
     from mgformer.data.dataset import open_dataset
     from mgformer.data.hashed_ids import hash_users, mark_of
+    from mgformer.device import resolve
     from mgformer.locks import locked
     from mgformer.runs import auto, train
     from mgformer.runs import config as configs
@@ -78,6 +79,8 @@ def command(
     from mgformer.runs.histories import check_leaves_them_out, without_histories
     from mgformer.runs.workspace import load_unfinished, save_run
 
+    if device is not None:
+        resolve(device)  # before the data are read
     chosen = [*settings, *([f"train.device={device}"] if device else [])]
 
     def with_options(raw: dict[str, Any]) -> dict[str, Any]:
