@@ -228,3 +228,26 @@ def test_bars_mean_something_for_negative_scores(browser: Browser, service: str)
     assert lengths[-1] > 0
     assert "-3" in negative[2]
     assert single[0] == [[0, 1]]
+
+
+def test_likes_of_a_user_are_feedback_if_the_service_takes_it(
+    browser: Browser, bundle: Path, tmp_path: Path
+) -> None:
+    with serving(bundle, feedback=tmp_path / "log") as address:
+        browser.open(address + PERSON)
+        browser.ranked("users")
+        liked = browser.run("return document.querySelector('#users .ranked li').dataset.id")
+        browser.click("#users .ranked li:nth-child(2) .hide")
+        browser.sees("#users .pick.hide")
+        browser.until(lambda: len(browser.ranked("users")) == 20)
+        browser.click(f"#users .ranked li[data-id={liked}] .like")
+        browser.sees("#users .pick.like")
+        browser.until(lambda: "items this user has" in browser.text("#users .said"))
+        browser.open(f"{address}#history")  # a list without a user
+        browser.ranked("history")
+        browser.click("#history .ranked .like")
+        browser.until(lambda: "items in the history" in browser.text("#history .said"))
+        assert refused(browser.driver) == []
+    logs = list((tmp_path / "log").glob("feedback-*.jsonl"))
+    stored = [json.loads(line) for log in logs for line in log.read_text().splitlines()]
+    assert [(one["user"], one["item"]) for one in stored] == [(USER, liked)]

@@ -49,7 +49,8 @@ function route() {
   const view = views[state.view];
   const elsewhere = (name) => shown[name] !== state[name];
   const moved =
-    shown && (elsewhere("view") || elsewhere("user") || (state.view === "item" && elsewhere("item")));
+    shown &&
+    (elsewhere("view") || elsewhere("user") || (state.view === "item" && elsewhere("item")));
   shown = state;
   for (const name of Object.keys(views)) $(`#${name}`).hidden = name !== state.view;
   document.title = `${view.title()} · mgformer`;

@@ -35,7 +35,14 @@ function chip(kind, id, isUnknown) {
   const mark = el("span", { class: "mark" }, kind === "hide" ? "hidden" : "♥");
   const shown = isUnknown ? el("span", { class: "name id", dir: "auto" }, id) : itemLink(id);
   const tag = isUnknown ? el("span", { class: "tag" }, "unknown") : null;
-  return el("li", { class: `pick ${kind}`, "data-id": id }, mark, shown, tag, el("button", remove, "×"));
+  return el(
+    "li",
+    { class: `pick ${kind}`, "data-id": id },
+    mark,
+    shown,
+    tag,
+    el("button", remove, "×"),
+  );
 }
 
 function clearButton() {

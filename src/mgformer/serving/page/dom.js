@@ -27,7 +27,11 @@ export function styled(node, properties) {
 
 /** Make an icon of one path in a square of 24. */
 export const icon = (path) =>
-  svg("svg", { class: "icon", viewBox: "0 0 24 24", "aria-hidden": "true" }, svg("path", { d: path }));
+  svg(
+    "svg",
+    { class: "icon", viewBox: "0 0 24 24", "aria-hidden": "true" },
+    svg("path", { d: path }),
+  );
 
 /** Format a number with three significant digits (0.0120, 4.57); integers stay as they are. */
 export function figure(number) {

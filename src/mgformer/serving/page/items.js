@@ -31,7 +31,8 @@ export async function learnNames(ids, signal) {
       if (error.status !== 404) throw error;
     }
     const rest = unnamed(left);
-    if (rest.length === left.length) return; // the service writes these ids differently, as 3 for 03
+    // The service writes ids that are left differently, as 3 for 03, or does not know them.
+    if (rest.length === left.length) return;
     left = rest;
   }
 }

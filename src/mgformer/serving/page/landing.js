@@ -17,8 +17,9 @@ export function avatar(user) {
 export function sentenceOf(card) {
   const choices = card.num_pairs ? `${plural(card.num_pairs, "choice")} of ` : "";
   const people = plural(card.num_users, "person", "people");
-  const among = `among ${plural(card.num_items, "item")}${card.dataset ? ` (${card.dataset})` : ""}`;
-  return `A recommender: from ${choices}${people} ${among}, ${card.model} has learned what each may want next.`;
+  const among = plural(card.num_items, "item");
+  const data = `${choices}${people} among ${among} (${card.dataset})`;
+  return `A recommender: from ${data}, ${card.model} has learned what each may want next.`;
 }
 
 export async function showPeople(signal) {
@@ -32,7 +33,12 @@ function person({ user, total, items, recommended }) {
   const id = String(user);
   const has = total ? `has ${plural(total, "item")}` : "";
   const name = el("a", { class: "name id who", "data-user": id, dir: "auto", title: id }, id);
-  const head = el("div", { class: "head" }, avatar(user), el("div", {}, el("h2", {}, name), el("p", { class: "sub" }, has)));
+  const head = el(
+    "div",
+    { class: "head" },
+    avatar(user),
+    el("div", {}, el("h2", {}, name), el("p", { class: "sub" }, has)),
+  );
   const list = (kind, words, some) => {
     const rows = some.map(({ item }) => el("li", {}, itemLink(item)));
     const ordered = el(kind === "next" ? "ol" : "ul", { role: "list" }, ...rows);

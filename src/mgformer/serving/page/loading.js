@@ -2,7 +2,7 @@
 
 import { $, el } from "./dom.js";
 
-/** Return a function that runs `work(signal, …)`, aborts the run before, and shows what failed. */
+/** Return a function that runs `work(signal, …)` after ending the last run, and shows errors. */
 export function loading(section, work) {
   const status = $(".status", section);
   let controller = null;

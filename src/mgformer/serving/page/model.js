@@ -32,10 +32,20 @@ export const loadModel = loading($("#model"), async (signal) => {
 function showModels() {
   const inUse = modelInUse();
   const one = ({ name, model, share, default: isDefault }) => {
-    const about = [model !== name && model, isDefault && "default", share < 1 && share > 0 && `${figure(100 * share)}% of the users`];
+    const about = [
+      model !== name && model,
+      isDefault && "default",
+      share < 1 && share > 0 && `${figure(100 * share)}% of the users`,
+    ];
     const click = () => go({ model: name, vs: null });
     const text = about.filter(Boolean).join(" · ");
-    return el("button", { type: "button", class: "quiet", "aria-pressed": String(name === inUse), click }, el("b", {}, name), " ", el("span", { class: "sub" }, text));
+    return el(
+      "button",
+      { type: "button", class: "quiet", "aria-pressed": String(name === inUse), click },
+      el("b", {}, name),
+      " ",
+      el("span", { class: "sub" }, text),
+    );
   };
   $("#models").hidden = models.length < 2;
   $("#models").replaceChildren(...models.map(one));
@@ -49,7 +59,8 @@ function showTiles(card) {
     [plain(card.num_pairs), "choices"],
     [seconds === undefined ? null : duration(seconds), "of training"],
   ].filter(([value]) => value);
-  const tile = ([value, words]) => el("li", {}, el("b", {}, value), el("span", { class: "sub" }, words));
+  const tile = ([value, words]) =>
+    el("li", {}, el("b", {}, value), el("span", { class: "sub" }, words));
   $("#tiles").replaceChildren(...tiles.map(tile));
 }
 
@@ -62,10 +73,15 @@ function duration(seconds) {
 
 function showQuality({ test = {}, popularity = {} }) {
   const names = SHOWN.filter((name) => test[name] !== undefined);
-  const series = [["Model", test], ["Popularity", popularity]];
+  const series = [
+    ["Model", test],
+    ["Popularity", popularity],
+  ];
   const rows = names.map((name) => [
     label(name),
-    series.filter(([, from]) => from[name] !== undefined).map(([words, from]) => [words, from[name]]),
+    series
+      .filter(([, from]) => from[name] !== undefined)
+      .map(([words, from]) => [words, from[name]]),
   ]);
   $("#quality").hidden = !rows.length;
   $("#quality-chart").replaceChildren(...(rows.length ? [barChart(rows)] : []));
@@ -93,7 +109,9 @@ function showGroups(groups) {
 
 function showCurve({ curve: log = [], epochs }) {
   const metric = log.some((entry) => "ndcg@20" in entry) ? "ndcg@20" : "loss";
-  const points = log.filter((entry) => metric in entry).map((entry) => [entry.epoch, entry[metric]]);
+  const points = log
+    .filter((entry) => metric in entry)
+    .map((entry) => [entry.epoch, entry[metric]]);
   $("#training").hidden = points.length < 2;
   if (points.length < 2) return;
   const name = metric === "loss" ? "Loss" : "NDCG@20 on validation";
@@ -103,7 +121,8 @@ function showCurve({ curve: log = [], epochs }) {
 
 function showFacts(card) {
   const again = card.refit && `again on all ${plural(card.refit.pairs, "choice")}, after the test`;
-  const refreshed = card.refreshed && `${plural(card.refreshed.new_pairs, "new choice")}, without training`;
+  const refreshed =
+    card.refreshed && `${plural(card.refreshed.new_pairs, "new choice")}, without training`;
   const facts = {
     Data: card.dataset,
     Protocol: card.protocol,
@@ -111,7 +130,8 @@ function showFacts(card) {
     Trained: again,
     Refreshed: refreshed,
     Seed: card.seed === undefined ? null : String(card.seed),
-    Software: [card.library && `mgformer ${card.library}`, card.commit].filter(Boolean).join(", ") || null,
+    Software:
+      [card.library && `mgformer ${card.library}`, card.commit].filter(Boolean).join(", ") || null,
     Bundle: card.bundle && el("code", { title: card.bundle }, card.bundle.slice(0, 8)),
   };
   const known = Object.entries(facts).filter(([, value]) => value);
@@ -121,7 +141,11 @@ function showFacts(card) {
 }
 
 function showTables(card) {
-  const columns = [["Test", card.test], ["Validation", card.valid], ["Popularity", card.popularity]];
+  const columns = [
+    ["Test", card.test],
+    ["Validation", card.valid],
+    ["Popularity", card.popularity],
+  ];
   const present = columns.filter(([, values]) => values && Object.keys(values).length);
   const all = [...new Set(present.flatMap(([, values]) => Object.keys(values)))];
   $("#more-figures div").replaceChildren(metricTable(all, present));

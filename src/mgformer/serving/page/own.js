@@ -13,7 +13,7 @@ export const filterOwn = () => list.filter();
 export const loadOwn = loading($("#history"), async (signal, pause) => {
   const { have, hide } = state;
   list.chips();
-  // The pause is inside the work, so that a change of the history aborts an earlier request at once.
+  // The pause is inside the work, so that a change aborts an earlier request at once.
   await new Promise((resolve) => setTimeout(resolve, pause));
   signal.throwIfAborted();
   const body = { history: have, k: wanted(), explain: true };

@@ -5,7 +5,7 @@ import { $, el, figure } from "./dom.js";
 import { hideButton, idTag, itemLink, likeButton, nameOf, remember, sync } from "./items.js";
 import { state } from "./state.js";
 
-/** Show items, best first. With `other`, the list of another model, tell where each stands there. */
+/** Show items, best first. With the list of another model, tell where each item stands there. */
 export function showRanked(list, items, { before = null, other = null, otherName = "" } = {}) {
   remember(items);
   for (const { because } of items) remember(because ?? []);
@@ -48,7 +48,9 @@ function keepFocus(list, replace) {
   replace();
   if (place < 0) return;
   const row = list.children[Math.min(place, list.children.length - 1)];
-  ((kind && row && $(`button.${kind}`, row)) ?? $("a", row ?? list))?.focus({ preventScroll: true });
+  ((kind && row && $(`button.${kind}`, row)) ?? $("a", row ?? list))?.focus({
+    preventScroll: true,
+  });
 }
 
 const plain = (text) => text.normalize("NFKD").replace(/\p{M}/gu, "").toLowerCase();

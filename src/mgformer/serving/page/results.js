@@ -9,7 +9,9 @@ import { showRanked } from "./ranked.js";
 import { state } from "./state.js";
 import { limits, toolbar } from "./toolbar.js";
 
-const NOTE = "Scores order the items of one list. They are no probabilities, and those of two models cannot be compared.";
+const NOTE =
+  "Scores order the items of one list. They are no probabilities," +
+  " and those of two models cannot be compared.";
 
 /** How many items to ask for. */
 export const wanted = () => Math.min(state.k, limits.k);
@@ -22,7 +24,12 @@ export const wanted = () => Math.min(state.k, limits.k);
  */
 export function results(root) {
   const bar = toolbar();
-  const picked = el("ul", { class: "picked", role: "list", "aria-label": "Liked and hidden", hidden: "" });
+  const picked = el("ul", {
+    class: "picked",
+    role: "list",
+    "aria-label": "Liked and hidden",
+    hidden: "",
+  });
   const said = el("p", { class: "said sub", role: "status" });
   const hint = el("button", { type: "button", class: "link hint" }, "About the bars");
   const tip = el("span", { class: "tip", role: "tooltip", id: `${root.id}-tip` });
@@ -41,7 +48,9 @@ export function results(root) {
     const models = [modelInUse(), otherModel()].slice(0, otherModel() ? 2 : 1);
     const answers = await Promise.all(models.map((model) => ask(path, { body, signal, model })));
     const found = answers.map((answer) => (Array.isArray(answer) ? answer : answer.items));
-    const shown = found.map((items) => items.filter(({ item }) => !state.hide.includes(String(item))));
+    const shown = found.map((items) =>
+      items.filter(({ item }) => !state.hide.includes(String(item))),
+    );
     while (lists.children.length > models.length) lists.lastChild.remove();
     while (lists.children.length < models.length) lists.append(listOf());
     lists.classList.toggle("two", models.length > 1);
@@ -68,7 +77,10 @@ export function results(root) {
 
   /** Load the names on the chips, which an address does not have. */
   async function learn(ids, signal) {
-    await learnNames(ids.filter((id) => !unknown.has(id)), signal);
+    await learnNames(
+      ids.filter((id) => !unknown.has(id)),
+      signal,
+    );
     showChips(unknown);
   }
   const filter = () => bar.filter(lists);

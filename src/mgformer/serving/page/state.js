@@ -22,8 +22,7 @@ export function address(changes) {
   const set = (name, value) => value !== null && value !== "" && query.set(name, value);
   set("user", next.user);
   set("item", next.view === "item" ? next.item : null);
-  for (const name of ["have", "like", "hide"])
-    for (const id of next[name]) query.append(name, id);
+  for (const name of ["have", "like", "hide"]) for (const id of next[name]) query.append(name, id);
   set("k", next.k === K ? null : next.k);
   for (const name of ["filter", "model", "vs"]) set(name, next[name]);
   return query.size ? `#${next.view}?${query}` : `#${next.view}`;

@@ -33,13 +33,25 @@ export function toolbar() {
     icon(TERMINAL),
     el("span", {}, "Copy as curl"),
   );
-  const command = el("pre", { class: "curl", tabindex: "0", "aria-label": "The request behind this list" });
+  const command = el("pre", {
+    class: "curl",
+    tabindex: "0",
+    "aria-label": "The request behind this list",
+  });
   const said = el("span", { class: "sub", role: "status" });
   const request = el("div", { class: "request", hidden: "" }, said, command);
   const matches = el("p", { class: "matches sub", role: "status" });
   // Filters by attributes of items belong beside the text, in the same row.
   const filters = el("div", { class: "filters", role: "group", "aria-label": "Filters" }, text);
-  const element = el("div", { class: "toolbar" }, length.label, filters, model.label, other.label, copy);
+  const element = el(
+    "div",
+    { class: "toolbar" },
+    length.label,
+    filters,
+    model.label,
+    other.label,
+    copy,
+  );
 
   async function toggleRequest() {
     request.hidden = !request.hidden;
@@ -55,7 +67,10 @@ export function toolbar() {
   function sync() {
     const lengths = LENGTHS.filter((k) => k <= limits.k && k !== state.k);
     const all = [...lengths, Math.min(state.k, limits.k)].sort((a, b) => a - b);
-    length.set([...new Set(all)].map((k) => [String(k), String(k)]), String(Math.min(state.k, limits.k)));
+    length.set(
+      [...new Set(all)].map((k) => [String(k), String(k)]),
+      String(Math.min(state.k, limits.k)),
+    );
     const names = models.map(({ name }) => [name, name]);
     model.set(names, modelInUse());
     const others = names.filter(([name]) => name !== modelInUse());
@@ -74,7 +89,9 @@ export function toolbar() {
     const longest = Math.min(LENGTHS.at(-1), limits.k);
     if (state.k >= longest) return;
     const click = () => go({ k: longest });
-    matches.append(el("button", { type: "button", class: "link", click }, `Look among the best ${longest}`));
+    matches.append(
+      el("button", { type: "button", class: "link", click }, `Look among the best ${longest}`),
+    );
   }
 
   function requests(all) {
