@@ -116,6 +116,19 @@ class Interactions:
         return self.places if self.times is None else self.times
 
     @cached_property
+    def strengths(self) -> NDArray[np.float32] | None:
+        """[E] weight of each pair, 1 on average: only ratios count. None if all are alike."""
+        if self.weights is None or not len(self) or np.ptp(self.weights) == 0:
+            return None
+        whole = self.weights.astype(np.float64)
+        return (whole / whole.mean()).astype(np.float32)
+
+    @property
+    def popularity(self) -> NDArray[np.int64] | NDArray[np.float64]:
+        """[I] users of each item or, with weights, the sum of their strengths."""
+        return np.bincount(self.indices, weights=self.strengths, minlength=self.num_items)
+
+    @cached_property
     def matrix(self) -> sp.csr_array:
         """[U, I] the binary interaction matrix R, float32 with int32 indices."""
         ones = np.ones(len(self), dtype=np.float32)

@@ -23,7 +23,7 @@ import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 
-from mgformer.graph.sparse import block_slices, pattern_of, ranges, top_of_product
+from mgformer.graph.sparse import block_slices, kept_entries, ranges, top_of_product
 from mgformer.progress import phase
 
 THREAD_ENTRIES = 1 << 21
@@ -40,10 +40,9 @@ def nearest_items(
     With a mask [I] of wanted items, the rows of the other items are empty.
     """
     items = sp.csr_array(interactions.T.tocsr())
-    degrees = np.diff(items.indptr)
-    lengths = np.sqrt(degrees)
+    lengths, are_counts = np.sqrt(squares(items)), bool((items.data == 1).all())
     near = top_of_product(
-        items if wanted is None else pattern_of(items, np.repeat(wanted, degrees)),
+        items if wanted is None else kept_entries(items, np.repeat(wanted, np.diff(items.indptr))),
         interactions,
         count,
         weigh=lambda values, i, j: values / (lengths[i] * lengths[j]),
@@ -51,8 +50,16 @@ def nearest_items(
     for rows in block_slices(near.shape[0], count):
         part = slice(near.indptr[rows.start], near.indptr[rows.stop])
         of_rows = np.repeat(lengths[rows], np.diff(near.indptr[rows.start : rows.stop + 1]))
-        near.data[part] = np.rint(near.data[part] * of_rows * lengths[near.indices[part]])
+        shared = near.data[part] * of_rows * lengths[near.indices[part]]
+        near.data[part] = np.rint(shared) if are_counts else shared
     return near.astype(np.float32, copy=False)
+
+
+def squares(items: sp.csr_array) -> NDArray[np.float64]:
+    """Return the sum of squares of each row: its number of entries, if they are ones."""
+    rows = np.repeat(np.arange(items.shape[0]), np.diff(items.indptr))
+    entries = items.data.astype(np.float64)
+    return np.asarray(np.bincount(rows, entries**2, items.shape[0]), dtype=np.float64)
 
 
 def local_ridge(
@@ -75,7 +82,8 @@ def local_ridges(
     """Return B [I, I] for each of several λ; most of the work is shared.
 
     Args:
-        interactions: R [U, I], of zeros and ones.
+        interactions: R [U, I]: ones or, with weights, their roots. A pair of weight w then counts
+            w times in its own item, and √(w w') times with another of the same user.
         num_predictors: N, predictors of each item.
         l2s: λ, the penalties on every weight.
         dropout: ρ, the penalty per user of the predictor.
@@ -111,7 +119,8 @@ class _Systems:
         dropout: float,
     ) -> None:
         self.items, self.near, self.l2s, self.dropout = items, near, l2s, dropout
-        self.degrees = np.diff(items.indptr).astype(np.int64)
+        self.sizes = np.diff(items.indptr).astype(np.int64)
+        self.degrees = squares(items)
         self.counts = np.diff(near.indptr)
         self.buffers = local()
         self.all_shared = None
@@ -126,7 +135,7 @@ class _Systems:
         entries = np.zeros(len(self.counts), dtype=np.int64)  # users of all predictors
         for rows in block_slices(len(self.counts), max(1, int(self.counts.max(initial=0)))):
             starts = self.near.indptr[rows.start : rows.stop + 1]
-            of_predictors = self.degrees[self.near.indices[starts[0] : starts[-1]]]
+            of_predictors = self.sizes[self.near.indices[starts[0] : starts[-1]]]
             sums = np.concatenate([[0], np.cumsum(of_predictors)])
             entries[rows] = np.diff(sums[starts - starts[0]])
         order = np.lexsort((entries, self.counts))  # systems of a block have similar sizes
@@ -188,9 +197,10 @@ class _Systems:
         self, predictors: NDArray[np.int32], system: NDArray[np.intp], num_systems: int
     ) -> sp.csr_array:
         """Return how many users two predictors of the same system share, [p, p]."""
-        degrees = self.degrees[predictors]
-        users = self.items.indices[ranges(self.items.indptr[predictors], degrees)]
-        ends = np.concatenate([[0], np.cumsum(degrees)])
+        sizes = self.sizes[predictors]
+        places = ranges(self.items.indptr[predictors], sizes)
+        users, entries = self.items.indices[places], self.items.data[places]
+        ends = np.concatenate([[0], np.cumsum(sizes)])
         # A column per user and system. The last entry of a user in a system names the column.
         names, numbers = self._table(), np.arange(len(users), dtype=np.int32)
         columns = np.empty_like(numbers)
@@ -200,9 +210,8 @@ class _Systems:
         # Most users have one of the predictors only: they are in no count of shared users.
         several = np.bincount(columns, minlength=len(users))[columns] > 1
         starts = np.concatenate([[0], np.cumsum(several)])[ends]
-        columns = columns[several]
-        ones, shape = np.ones(len(columns), dtype=np.float32), (len(predictors), len(users))
-        x = sp.csr_array((ones, columns, starts.astype(np.int32)), shape=shape)
+        parts = entries[several], columns[several], starts.astype(np.int32)
+        x = sp.csr_array(parts, shape=(len(predictors), len(users)))
         return sp.csr_array(x @ x.T.tocsr())
 
     def _table(self) -> NDArray[np.int32]:

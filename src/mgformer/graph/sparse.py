@@ -154,9 +154,15 @@ def scaled(
 
 def pattern_of(matrix: sp.csr_array, keep: NDArray[np.bool_]) -> sp.csr_array:
     """Return the entries of a mask [E], in CSR order, as a matrix of ones."""
+    kept = kept_entries(matrix, keep)
+    kept.data = np.ones(kept.nnz, dtype=np.float32)
+    return kept
+
+
+def kept_entries(matrix: sp.csr_array, keep: NDArray[np.bool_]) -> sp.csr_array:
+    """Return a matrix with only the entries of a mask [E], in CSR order."""
     starts = np.concatenate([[0], np.cumsum(keep)])[matrix.indptr].astype(matrix.indptr.dtype)
-    ones = np.ones(starts[-1], dtype=np.float32)
-    return sp.csr_array((ones, matrix.indices[keep], starts), shape=matrix.shape)
+    return sp.csr_array((matrix.data[keep], matrix.indices[keep], starts), shape=matrix.shape)
 
 
 def block_slices(

@@ -56,6 +56,9 @@ class Model(ABC):
     score_kinds: ClassVar[tuple[Kind, ...]] = ()
     """The kinds of score to choose from if the run names none. The best one on validation is used,
     or the first one without validation. Empty if the model has no embeddings."""
+    weights: ClassVar[str | None] = None
+    """What the weights of pairs (`graph.strengths`) do, for users to read. None if the model
+    ignores them: it then refuses data with weights."""
     config: ModelConfig
 
     def __init_subclass__(cls) -> None:
@@ -89,6 +92,7 @@ class TrainableModel(nn.Module, Model):
     score_kinds: ClassVar[tuple[Kind, ...]] = ("dot",)
     bf16: ClassVar[bool] = False
     """Whether its loss has large products whose factors may have 8 bits of precision."""
+    weights: ClassVar[str | None] = "a pair is drawn with a chance proportional to its weight"
     sparse_gradients: bool = False
     """Whether gradients of `tables` hold only the rows of the batch; the training loop sets it."""
 

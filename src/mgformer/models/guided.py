@@ -77,6 +77,9 @@ class Guided(TrainableModel):
     """score(u, i) = h_u · h_i, with h = e + β M e + w Â e."""
 
     score_kinds: ClassVar[tuple[Kind, ...]] = ("prior", "degree")
+    weights: ClassVar[str | None] = (
+        "those of the guide; and a pair is drawn with a chance proportional to its weight"
+    )
 
     class Config(ModelConfig):
         """Options of the guided transformer."""

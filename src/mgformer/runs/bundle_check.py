@@ -151,7 +151,13 @@ def pairs_of(contents: Contents, name: str, users: Ids, items: Ids) -> Interacti
         times = moments.numpy()
     if f"{name}.places" in contents:
         places = contents.take(f"{name}.places", [torch.int64], len(indices)).numpy()
-    return Interactions(users, items, indptr, indices, times, places)
+    weights = None
+    if f"{name}.weights" in contents:
+        kept = contents.take(f"{name}.weights", [torch.float32], len(indices))
+        if not ((kept > 0) & kept.isfinite()).all():
+            contents.refuse(f"{name}.weights", "a weight that is not above 0", "finite weights > 0")
+        weights = kept.numpy()
+    return Interactions(users, items, indptr, indices, times, places, weights)
 
 
 def ids_of(table: pl.DataFrame, source: str) -> Ids:

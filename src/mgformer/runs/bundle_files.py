@@ -59,7 +59,8 @@ from mgformer.runs.tensors import tensors_in
 from mgformer.version import __version__
 
 PARTS = ("train", "valid", "test", "history")
-ORDERS = ("times", "places")
+VALUES = ("times", "places", "weights")
+"""What a pair may have."""
 ROWS_PER_BYTE, MOST_ROWS = 1 << 16, 1 << 31
 """Bounds on the rows of a table. Ids that are counted up compress well."""
 Stamp = frozenset[tuple[str, int, int, int]]
@@ -81,9 +82,9 @@ def save_bundle(bundle: Bundle, folder: Path, key: bytes | None = None) -> None:
         if part is not None:
             pairs[f"{name}.indptr"] = torch.from_numpy(part.indptr)
             pairs[f"{name}.indices"] = torch.from_numpy(part.indices)
-            for order in ORDERS:
-                if (values := getattr(part, order)) is not None:
-                    pairs[f"{name}.{order}"] = torch.from_numpy(values)
+            for value in VALUES:
+                if (values := getattr(part, value)) is not None:
+                    pairs[f"{name}.{value}"] = torch.from_numpy(values)
     if len(bundle.folded_users):
         pairs["folded_users"] = torch.from_numpy(bundle.folded_users)
     if bundle.missing is not None:

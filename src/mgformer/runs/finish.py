@@ -135,7 +135,7 @@ def finish(
 
 def popularity_of(parts: Parts, options: EvaluationConfig) -> Figures:
     """Return the test metrics of recommending the most popular items."""
-    graph = Graph(parts.train.matrix)
+    graph = Graph(parts.train.matrix, None, parts.train.strengths)
     options_of_model = model_class("popularity").Config()
     model = build_model("popularity", options_of_model, graph, np.random.default_rng(0))
     return means_of(evaluate_part(model.scorer(), parts, "test", options))

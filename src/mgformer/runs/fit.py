@@ -58,7 +58,8 @@ def fit(
     """
     chronology = _chronology(config, pairs, validator, chosen)
     positions = None if chronology is None else chronology.positions
-    graph = Graph(pairs.matrix, positions)
+    check_weights(config, pairs)
+    graph = Graph(pairs.matrix, positions, pairs.strengths)
     with phase(f"preparing {config.model_name}", None):
         model = build_model(config.model_name, config.model, graph, rng)
         guide = _guide(config, model, graph, rng) if config.score_kinds else None
@@ -75,7 +76,7 @@ def fit(
         pairs,
         config.train,
         rng,
-        chances=_chances(config, positions),
+        chances=_chances(config, pairs, positions),
         validate=_there(validator, config) if validator else None,
         epochs=chosen.epochs if chosen else None,
         **(hooks or {}),
@@ -129,14 +130,28 @@ def _chronology(
     return chronology_of(pairs, None, config.score) if timed else None
 
 
+def check_weights(config: RunConfig, pairs: Interactions) -> None:
+    """Refuse weights of pairs that the model would ignore."""
+    if pairs.weights is not None and config.model_class.weights is None:
+        raise ConfigError(
+            f"{config.model_name} does not use the weights of pairs, and the data have some; ignore"
+            " them with --set data.weight='', or choose another model"
+        )
+
+
 def _chances(
-    config: RunConfig, positions: NDArray[np.float32] | None
+    config: RunConfig, pairs: Interactions, positions: NDArray[np.float32] | None
 ) -> NDArray[np.float64] | None:
     """Return the chance of each pair to be drawn; None if all are drawn equally often."""
-    if positions is None or not config.train.recency:
+    factors: list[NDArray[np.float32]] = []
+    if positions is not None and config.train.recency:
+        factors.append(recency(positions, config.train.recency))
+    if pairs.strengths is not None:
+        factors.append(pairs.strengths)
+    if not factors:
         return None
-    weights = recency(positions, config.train.recency).astype(np.float64)
-    return weights / weights.sum()
+    chances = np.prod([factor.astype(np.float64) for factor in factors], axis=0)
+    return np.asarray(chances / chances.sum(), dtype=np.float64)
 
 
 def _scored(

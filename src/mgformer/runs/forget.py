@@ -92,7 +92,7 @@ def _scorer(before: Bundle, after: Bundle, keep: NDArray[np.bool_]) -> Scorer:
         vectors = replace(vectors, users=vectors.users[kept])
         return vectors if guide is None else SumScorer(vectors, guide)
     if counts_users(before):
-        degrees = torch.from_numpy(after.item_degrees).to(vectors.items.dtype)[:, None]
+        degrees = torch.from_numpy(after.train.popularity).to(vectors.items.dtype)[:, None]
         learned = replace(vectors, items=degrees)
     else:
         learned = learned_vectors(before, vectors, weights)

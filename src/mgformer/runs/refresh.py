@@ -31,7 +31,7 @@ from mgformer.runs.bundle import Bundle
 from mgformer.runs.config import build_data_config
 from mgformer.runs.histories import check_histories
 from mgformer.runs.record import Refreshed, commit_of_code
-from mgformer.runs.warm_start import check_joinable, joined_order
+from mgformer.runs.warm_start import check_joinable, joined_order, joined_weights
 from mgformer.version import __version__
 
 if TYPE_CHECKING:
@@ -163,6 +163,7 @@ def join(bundle: Bundle, new: Dataset) -> Joined:
         np.concatenate([old.indices, items[table.indices]]),
         times=order.get("time"),
         places=order.get("place"),
+        weights=joined_weights(old, table),
     )
     return Joined(pairs, numbers, num_skipped)
 
@@ -199,7 +200,7 @@ def _scorer(before: Bundle, after: Bundle, numbers: NDArray[np.int32]) -> Scorer
         scorer = scorer.vectors
     assert isinstance(scorer, DotScorer)
     if counts_users(before):
-        counts = torch.from_numpy(after.item_degrees).to(scorer.items.dtype)[:, None]
+        counts = torch.from_numpy(after.train.popularity).to(scorer.items.dtype)[:, None]
         popularity = replace(scorer, users=torch.ones(len(after.users), 1), items=counts)
         return ingredients.compose(popularity, weights).scorer
     # Users who were folded in before are folded in again: they may have more items now.
@@ -226,7 +227,8 @@ def counts_users(bundle: Bundle) -> bool:
     scorer, weights = bundle.scorer, bundle.record.chosen.weights
     if not isinstance(scorer, DotScorer) or weights.kind or scorer.items.shape[1] != 1:
         return False
-    counts = torch.from_numpy(bundle.item_degrees) * _trend_factors(bundle, weights)
+    known = bundle.train.popularity if bundle.stored_degrees is None else bundle.stored_degrees
+    counts = torch.from_numpy(known) * _trend_factors(bundle, weights)
     return torch.allclose(scorer.items[:, 0].float(), counts.float())
 
 

@@ -239,7 +239,7 @@ def untrained_model(bundle: Bundle) -> TrainableModel:
         rng = streams.whole
     timed = bundle.record.eta is not None and bundle.train.order is not None
     positions = Chronology(bundle.train).positions if timed else None
-    graph = Graph(bundle.train.matrix, positions)
+    graph = Graph(bundle.train.matrix, positions, bundle.train.strengths)
     model = build_model(config.model_name, config.model, graph, rng)
     assert isinstance(model, TrainableModel)
     return model
@@ -248,7 +248,9 @@ def untrained_model(bundle: Bundle) -> TrainableModel:
 def profile_training(config: RunConfig) -> Profile:
     """Measure where the time of a training step of this run goes."""
     pairs, rng = prepare(config).split.train, streams_of(config.seed).select
-    model = build_model(config.model_name, config.model, Graph(pairs.matrix), rng)
+    model = build_model(
+        config.model_name, config.model, Graph(pairs.matrix, None, pairs.strengths), rng
+    )
     if not isinstance(model, TrainableModel):
         raise ConfigError(f"{config.model_name} is not trained step by step: nothing to profile")
     return profile(model, pairs, config.train, rng)

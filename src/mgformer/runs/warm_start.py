@@ -49,6 +49,9 @@ def together(before: Bundle, new: Dataset) -> Dataset:
         "item": pl.concat([pairs.items.decode(pairs.indices), table.items.decode(table.indices)]),
         **{name: pl.Series(values) for name, values in joined_order(pairs, table).items()},
     }
+    weights = joined_weights(pairs, table)
+    if weights is not None:
+        sides["weight"] = pl.Series(weights)
     interactions = Interactions.from_frame(pl.DataFrame(sides))
     return Dataset(new.name, interactions, None, _names(before, new, interactions.items))
 
@@ -84,6 +87,17 @@ def joined_order(old: Interactions, new: Interactions) -> dict[str, NDArray[Any]
     order = np.zeros(len(new)) if new.order is None else new.order
     places = np.unique(order, return_inverse=True)[1] + old.places.max(initial=-1) + 1
     return {"place": np.concatenate([old.places, places])}
+
+
+def joined_weights(old: Interactions, new: Interactions) -> NDArray[np.float32] | None:
+    """Return the weights of old pairs and then of new pairs, or None if neither have weights.
+
+    If only one side has weights, each pair of the other counts 1.
+    """
+    if old.weights is None and new.weights is None:
+        return None
+    sides = (np.ones(len(p), np.float32) if p.weights is None else p.weights for p in (old, new))
+    return np.concatenate([*sides])
 
 
 def without_leak(split: Split, before: Bundle) -> Split:

@@ -162,6 +162,10 @@ def _weights(column: pl.Series, reading: Reading) -> pl.Series:
     got = _describing(numbers, "got {} as a weight")
     infinite = weights.is_infinite().fill_null(False)
     reading.refuse(infinite, got, "at most 3.4e38, the largest number of 32 bits")
+    empty = (weights <= 0).fill_null(False)
+    reading.refuse(
+        empty, got, "a weight above 0; drop such rows, or ignore weights with --set data.weight=''"
+    )
     return weights
 
 

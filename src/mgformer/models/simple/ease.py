@@ -8,7 +8,7 @@ Shapes: U users, I items; R is [U, I], B is [I, I] and dense: 4 I² bytes.
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -34,10 +34,11 @@ class EASE(Model):
         l2: Annotated[PositiveFloat, Float(1.0, 1e4, log=True)] = 250.0
         """λ, weight of the squared norm of B. Larger data need larger values."""
 
+    weights: ClassVar[str | None] = "co-occurrences add √(w_ui w_uj): weights are confidence"
     config: Config
 
     def scorer(self) -> HistoryScorer:
-        r = self.graph.interactions
+        r = self.graph.weighted
         num_users, num_items = r.shape
         through_users = num_users < num_items
         entries = num_items**2 + (num_users**2 if through_users else 0) + 4 * BLOCK_ENTRIES
@@ -50,7 +51,7 @@ class EASE(Model):
         inverse = item_inverse(r, self.config.l2, through_users=through_users)  # P
         inverse /= -inverse.diagonal().clone()  # column j by P_jj
         inverse.fill_diagonal_(0)
-        return HistoryScorer(r, inverse)
+        return HistoryScorer(self.graph.interactions, inverse)
 
 
 def item_inverse(

@@ -9,6 +9,7 @@ weight to every unseen pair:
 The package `implicit` solves it. Its own objective is Hu's: weight c and target 1 on seen pairs,
 weight 1 on others, one ridge ρ for all rows. The two agree if c = (1 + α₀) / α₀, if
 ρ = λ(d + α₀n)(1 + α₀) / α₀ for rows of degree d, and if its factors are √(1 + α₀) times ours.
+With weights of pairs, c_ui = (w_ui + α₀) / α₀; degrees stay numbers of pairs.
 Rows are therefore solved in groups of equal degree.
 
 Shapes: U users, I items, D channels; w is [U, D], h is [I, D].
@@ -24,6 +25,7 @@ from numpy.typing import NDArray
 from pydantic import PositiveFloat, PositiveInt
 
 from mgformer.errors import ConfigError
+from mgformer.graph.bipartite import Graph
 from mgformer.models.base import Model, ModelConfig
 from mgformer.models.space import Float, Int
 from mgformer.progress import phase
@@ -35,6 +37,7 @@ class IALS(Model):
     """score(u, i) = w_u · h_i."""
 
     score_kinds: ClassVar[tuple[Kind, ...]] = ("dot",)
+    weights: ClassVar[str | None] = "confidence: the squared error of a pair counts w times"
 
     class Config(ModelConfig):
         """Options of iALS."""
@@ -66,7 +69,8 @@ class IALS(Model):
             als = AlternatingLeastSquares(config.rank, alpha=scale / config.unobserved_weight)
             als.user_factors = np.zeros((graph.num_users, config.rank), dtype=np.float32)
             als.item_factors = items * np.float32(0.1 / np.sqrt(config.rank))
-            rows, columns = (sp.csr_matrix(m) for m in (graph.interactions, graph.interactions.T))
+            seen = _confidences(graph, config.unobserved_weight)
+            rows, columns = (sp.csr_matrix(m) for m in (seen, seen.T))
             for _ in range(config.num_iterations):
                 self._solve(als, als.partial_fit_users, rows, graph.user_degrees)
                 self._solve(als, als.partial_fit_items, columns, graph.item_degrees)
@@ -92,3 +96,12 @@ class IALS(Model):
             ridge = self.config.l2 * (degrees[group[0]] + weight * rows.shape[1])
             als.regularization = float(ridge * (1 + weight) / weight)
             partial_fit(group, rows[group])
+
+
+def _confidences(graph: Graph, unobserved_weight: float) -> sp.csr_array:
+    """Return R with the entries (w + α₀) / (1 + α₀); `implicit` multiplies by (1 + α₀) / α₀."""
+    r = graph.interactions
+    if graph.strengths is None:
+        return r
+    entries = (graph.strengths + np.float32(unobserved_weight)) / np.float32(1 + unobserved_weight)
+    return sp.csr_array((entries, r.indices, r.indptr), shape=r.shape)

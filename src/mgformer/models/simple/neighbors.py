@@ -5,7 +5,7 @@ Both follow Dacrema et al. (TOIS 2021, arXiv:1911.07698).
 Shapes: U users, I items; R is [U, I], W is [I, I] and row j says what item j recommends.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import scipy.sparse as sp
@@ -40,6 +40,7 @@ class ItemKNN(Model):
         ] = "none"
         """Weights of the entries of R before items are compared."""
 
+    weights: ClassVar[str | None] = "co-occurrences add √(w_ui w_uj)"
     config: Config
 
     def scorer(self) -> HistoryScorer:
@@ -56,7 +57,7 @@ class ItemKNN(Model):
 
 def _item_rows(graph: Graph, weighting: str) -> sp.csr_array:
     """Return the [I, U] weighted transpose of R, without entries of weight 0."""
-    items = graph.interactions.T.tocsr()
+    items = graph.weighted.T.tocsr()
     if weighting == "none":
         return items
     # The 1 in the numerator keeps the logarithm positive for a user of all items.
@@ -66,6 +67,7 @@ def _item_rows(graph: Graph, weighting: str) -> sp.csr_array:
         lengths = graph.item_degrees * (graph.num_items / max(1, items.nnz))  # 1 on average
         damping = SATURATION * (1 - LENGTH_WEIGHT + LENGTH_WEIGHT * lengths)  # [I]
         weights *= np.repeat((SATURATION + 1) / (damping + 1), graph.item_degrees)
+    weights *= items.data
     weighted = sp.csr_array((weights.astype(np.float32), items.indices, items.indptr), items.shape)
     weighted.eliminate_zeros()
     return weighted
@@ -89,20 +91,24 @@ class RP3Beta(Model):
         beta: Annotated[NonNegativeFloat, Float(0.0, 2.0)] = 0.4
         """Penalty on popular items; 0 gives the method P3α."""
 
+    weights: ClassVar[str | None] = "the walk follows pairs in proportion to their weights"
     config: Config
 
     def scorer(self) -> HistoryScorer:
-        config, r = self.config, self.graph.interactions
-        users, items = self.graph.user_degrees, self.graph.item_degrees
+        config, graph = self.config, self.graph
+        r, steps = graph.interactions, graph.powers(config.alpha)  # entries w^α
+        users, items = graph.user_strengths, graph.item_strengths
         # d_i^(-α) is constant in a row and cancels when rows are scaled to sum 1.
-        to_items = scaled(r, _power(users, config.alpha), _power(items, config.beta))
-        walk = top_of_product(r.T.tocsr(), to_items, config.num_neighbors)
+        to_items = scaled(steps, _power(users, config.alpha), _power(items, config.beta))
+        walk = top_of_product(steps.T.tocsr(), to_items, config.num_neighbors)
         totals = np.asarray(walk.sum(axis=1)).ravel()
         walk.data /= np.repeat(totals, np.diff(walk.indptr))
         weights = top_per_row(sp.csr_array(walk.T.tocsr()), config.num_neighbors)
         return HistoryScorer(r, sp.csr_array(weights.T.tocsr()))
 
 
-def _power(degrees: NDArray[np.int64], exponent: float) -> NDArray[np.float64]:
+def _power(
+    degrees: NDArray[np.int64] | NDArray[np.float64], exponent: float
+) -> NDArray[np.float64]:
     """Return degrees^(-exponent), with 1 for degree 0: such a node has no entries to scale."""
-    return np.maximum(degrees, 1).astype(np.float64) ** -exponent
+    return np.where(degrees > 0, degrees, 1).astype(np.float64) ** -exponent

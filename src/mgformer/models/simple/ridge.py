@@ -9,14 +9,14 @@ whose weights rank these items best is taken. Solving for several λ shares most
 """
 
 import logging
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 
 from mgformer.graph.regression import local_ridge, local_ridges
-from mgformer.graph.sparse import pattern_of
+from mgformer.graph.sparse import kept_entries
 from mgformer.models.base import Model, ModelConfig
 from mgformer.models.space import Float, Int
 from mgformer.progress import quietly
@@ -50,28 +50,30 @@ class Ridge(Model):
         dropout: Annotated[NonNegativeFloat, Float(0.0, 1.0)] = 0.5
         """ρ, penalty per user of the predictor. It holds back popular items."""
 
+    weights: ClassVar[str | None] = "co-occurrences add √(w_ui w_uj): weights are confidence"
     config: Config
 
     def scorer(self) -> HistoryScorer:
-        config, r = self.config, self.graph.interactions
+        config, r = self.config, self.graph.weighted
         l2 = config.l2
         if l2 is None:
             l2 = best_penalty(r, config.num_predictors, config.dropout, self.rng)
             log.info("ridge: l2 = %g ranks held-out training items best", l2)
-        return HistoryScorer(r, local_ridge(r, config.num_predictors, l2, config.dropout))
+        weights = local_ridge(r, config.num_predictors, l2, config.dropout)
+        return HistoryScorer(self.graph.interactions, weights)
 
 
 def best_penalty(
     r: sp.csr_array, num_predictors: int, dropout: float, rng: np.random.Generator
 ) -> float:
-    """Return the λ that ranks held-out training pairs best, by NDCG."""
+    """Return the λ that ranks held-out training pairs best, by NDCG; weights do not count there."""
     wanted, num_items = None, r.shape[1]
     if num_items > MOST_ITEMS:
         wanted = np.zeros(num_items, dtype=bool)
         wanted[rng.choice(num_items, MOST_ITEMS, replace=False)] = True
     known, held_out = hold_out(r, rng)
     if wanted is not None:
-        held_out = pattern_of(held_out, wanted[held_out.indices])
+        held_out = kept_entries(held_out, wanted[held_out.indices])
     counts = np.diff(held_out.indptr)
     users = np.flatnonzero(counts)
     if not len(users):
@@ -81,7 +83,8 @@ def best_penalty(
     weights = local_ridges(known, num_predictors, PENALTIES, dropout, wanted=wanted)
     with quietly():
         for l2, one in zip(PENALTIES, weights, strict=True):
-            best = top_k(HistoryScorer(known, one), users, SELECTION_K, seen=known).items
+            scorer = HistoryScorer(known.sign(), one)
+            best = top_k(scorer, users, SELECTION_K, seen=known).items
             hits = (relevant[rows, best].toarray() > 0) & (best >= 0)
             found[l2] = float(ndcg(hits, counts[users], SELECTION_K).mean())
     return max(found, key=lambda l2: found[l2])
@@ -94,4 +97,4 @@ def hold_out(r: sp.csr_array, rng: np.random.Generator) -> tuple[sp.csr_array, s
     for user in rng.permutation(np.flatnonzero(counts > 1))[:MOST_USERS]:
         size = max(1, counts[user] // 10)
         taken[r.indptr[user] + rng.choice(counts[user], size, replace=False)] = True
-    return pattern_of(r, ~taken), pattern_of(r, taken)
+    return kept_entries(r, ~taken), kept_entries(r, taken)

@@ -3,7 +3,7 @@
 Shapes: U users, I items, F factors; R and its normalized form R̃ are [U, I], V is [I, F].
 """
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
 import torch
@@ -30,10 +30,12 @@ class PureSVD(Model):
         normalized: Annotated[bool, Choice((False, True))] = False
         """Take the singular vectors of D_u^(-1/2) R D_i^(-1/2) instead of those of R."""
 
+    weights: ClassVar[str | None] = "co-occurrences add √(w_ui w_uj)"
     config: Config
 
     def scorer(self) -> HistoryScorer:
-        matrix = self.graph.normalized if self.config.normalized else self.graph.interactions
+        graph = self.graph
+        matrix = graph.weighted_normalized if self.config.normalized else graph.weighted
         rank = feasible_rank(self.config.rank, matrix)
         right = truncated_svd(matrix, rank, self.rng).right
         return HistoryScorer(self.graph.interactions, left=right, right=right)
@@ -55,15 +57,16 @@ class GFCF(Model):
         alpha: Annotated[NonNegativeFloat, Float(0.0, 1.0)] = 0.3
         """Weight of the low-pass filter. With 0 only the linear filter is used."""
 
+    weights: ClassVar[str | None] = "edges of the graph have these weights, degrees are their sums"
     config: Config
 
     def scorer(self) -> HistoryScorer:
-        histories, normalized = self.graph.interactions, self.graph.normalized
+        histories, normalized = self.graph.interactions, self.graph.weighted_normalized
         if self.config.alpha == 0:
             return HistoryScorer(histories, through=normalized)
         rank = feasible_rank(self.config.rank, normalized)
         vectors = truncated_svd(normalized, rank, self.rng).right
-        degrees = self.graph.item_degrees
+        degrees = self.graph.item_strengths
         shrink = torch.from_numpy(inverse_sqrt(degrees)).float()[:, None]
         grow = torch.from_numpy(np.sqrt(degrees)).float()[:, None]
         left, right = shrink * vectors, self.config.alpha * grow * vectors
