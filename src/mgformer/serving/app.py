@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI, Request
-from fastapi.responses import FileResponse, PlainTextResponse, Response
+from fastapi.responses import FileResponse, HTMLResponse, PlainTextResponse, Response
 from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
 
@@ -28,6 +28,7 @@ from mgformer.serving.limits import Limits
 from mgformer.serving.models import DEFAULT, Models
 from mgformer.serving.monitoring import MODEL, Metrics
 from mgformer.serving.parameters import ModelName, SearchLimit, SearchText, first_id
+from mgformer.serving.reference import Reference
 from mgformer.serving.security import LOOPBACK, Access
 from mgformer.serving.users import NO_USERS, add_users, refuse_users
 from mgformer.version import __version__
@@ -138,7 +139,15 @@ def create_app(
         return FileResponse(PAGE / "index.html")
 
     app.mount("/page", StaticFiles(directory=PAGE), name="page")
-    _complete_document(app.openapi(), models.names, with_key=api_key is not None)
+
+    @app.get("/docs", include_in_schema=False)
+    async def docs(request: Request) -> HTMLResponse:
+        return HTMLResponse(reference.page(str(request.base_url).rstrip("/")))
+
+    # After all routes: another route would make FastAPI write the document again.
+    document = app.openapi()
+    _complete_document(document, models.names, with_key=api_key is not None)
+    reference = Reference(document, with_key=api_key is not None)
     return app
 
 

@@ -42,7 +42,7 @@ class Access:
     """Decides who may ask."""
 
     api_key: str | None = None
-    """If given, every request except health checks and the files of the page needs it."""
+    """If given, every request except health checks, /docs and the files of the page needs it."""
     hosts: tuple[str, ...] = LOOPBACK
     """Names of this service in the header Host, without port; "*" allows all. The address that a
     connection has come to is always allowed."""
@@ -57,8 +57,8 @@ class Access:
             return 421, (
                 f"the host {named[0][:100]!r} is not allowed; start the service with --allow-host"
             )
-        # Health checks have no key, and the page asks its user for it.
-        is_open = path in ("/", "/healthz", "/readyz") or path.startswith("/page/")
+        # Health checks have no key, the page asks its user for it, and /docs says how to send it.
+        is_open = path in ("/", "/docs", "/healthz", "/readyz") or path.startswith("/page/")
         if self.api_key is not None and not is_open:
             given = headers.get("x-api-key", "").encode("latin-1")
             if not hmac.compare_digest(given, self.api_key.encode()):
