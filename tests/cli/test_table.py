@@ -61,6 +61,12 @@ def test_text_wraps_between_words_and_ids_stay_whole(width: int) -> None:
     assert "…" not in text
 
 
+def test_text_gives_way_before_a_long_id_is_broken() -> None:
+    rows = [["name", "id", "score"], ["seven little words in this name here", "a" * 30, "1.0"]]
+    assert fitted(rows, 2, 50) == [11, 30, 5]
+    assert sum(fitted(rows, 2, 30)) == 30 - 2 * 2  # there is no other way
+
+
 def test_a_file_gets_aligned_lines_of_any_length() -> None:
     lines = aligned(LIST, 2).split("\n")
     assert [len(line) for line in lines] == [len(line.rstrip()) for line in lines]

@@ -113,6 +113,17 @@ def test_pandas_in_pandas_out(tmp_path: Path) -> None:
         Recommender.load(tmp_path / "run", frame="panda")  # type: ignore[call-overload]
 
 
+def test_items_are_found_by_popularity_after_the_one_with_exactly_this_id() -> None:
+    rows = [
+        (f"u{u}", item) for item, users in {"b1": 4, "b12": 9, "x": 9}.items() for u in range(users)
+    ]
+    fitted = Recommender.fit(tuple(zip(*rows, strict=True)), "popularity", split={"test": 0})
+    assert fitted.find_items("B1")["item"].to_list() == ["b12", "b1"]
+    assert fitted.find_items("b1")["item"].to_list() == ["b1", "b12"]
+    assert fitted.find_items("b1", k=1)["item"].to_list() == ["b1"]
+    assert fitted.find_items("nobody").is_empty()
+
+
 def test_metrics_are_a_mapping_with_a_table(demo: Recommender) -> None:
     metrics = demo.metrics
     assert tuple(metrics) == PARTS
