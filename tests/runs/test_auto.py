@@ -169,6 +169,16 @@ def test_the_cheapest_close_model_wins(
     assert winner is models[expected]
 
 
+@pytest.mark.parametrize(("noise", "expected"), [(0.5, 1), (0.00001, 0)])
+def test_popularity_must_be_clearly_better(noise: float, expected: int) -> None:
+    models = made(0.3, 0.25, 0.1, noise=noise)
+    for one, mean in zip(models, (0.3, 0.25, 0.1), strict=True):
+        one.values[0] += mean - one.values[0].mean()
+    choice = choice_of(models)
+    winner, _ = choice._cheapest_close_to(choice._personal(models[0]))
+    assert winner is models[expected]
+
+
 @pytest.mark.parametrize("kind", ["time", "ratio", "last", "users", "given"])
 def test_an_earlier_window_is_made_within_the_training_pairs(kind: str) -> None:
     rng = np.random.default_rng(5)

@@ -7,7 +7,8 @@ A small validation part makes the choice noisy. So, as long as the best is not c
 paired test over users), the models that may be the best are compared on one more window: the same
 kind of split, made within the training pairs of the window before. There they keep the epochs and
 the score that were chosen on validation. In the end the best mean over all windows wins. Among
-models within one percent of it that are not clearly worse, the cheapest wins.
+models within one percent of it that are not clearly worse, the cheapest wins. Popularity wins only
+if it is clearly better than all others.
 
 The same seed gives the same choice as long as the budget is not used up. Time decides which models
 and windows fit in, so a smaller budget or a slower computer may change the choice.
@@ -48,6 +49,8 @@ from mgformer.training.loop import Hooks
 BUDGET = 120.0
 """Seconds for the choice, unless the caller gives another budget."""
 MODELS = ("popularity", "itemknn", "rp3beta", "gfcf", "ease", "ridge", "guided")
+FLOOR = "popularity"
+"""It gives everyone the same list, so it must be clearly better than the others to win."""
 WITHOUT_VALIDATION = "ridge"
 """The model if there is nothing to choose by."""
 MOST_WINDOWS = 4
@@ -230,7 +233,7 @@ class _Choice:
         for one in self._may_be_best(best):
             if len(one.values) < self.num_windows and best.clearly_worse(one):
                 best = one
-        winner, reason = self._cheapest_close_to(best)
+        winner, reason = self._cheapest_close_to(self._personal(best))
         log.info("%s: %s", winner.name, reason)
         config, fitted, auto = winner.config, winner.fitted, self._record(reason)
         if fitted is None and not self.split.refit:
@@ -336,6 +339,14 @@ class _Choice:
         _, values = self._measure(one.config, fitted, window)
         return values
 
+    def _personal(self, best: _Tried) -> _Tried:
+        """Return the best model that knows users apart, unless popularity is clearly better."""
+        others = [one for one in self._may_be_best(best) if one.name != FLOOR]
+        full = [one for one in others if len(one.values) == len(best.values)]
+        if best.name != FLOOR or not full:
+            return best
+        return max(full, key=lambda one: one.mean(len(best.values)))
+
     def _cheapest_close_to(self, best: _Tried) -> tuple[_Tried, str]:
         """Return the first model that is as good as the best, up to a small difference."""
         num_windows = len(best.values)
@@ -343,6 +354,8 @@ class _Choice:
         for one in self.tried:
             if one is best:
                 break
+            if one.name == FLOOR:
+                continue
             is_close = len(one.values) >= num_windows and one.mean(num_windows) >= floor
             if is_close and not one.clearly_worse(best):
                 return one, f"within {CLOSE:.0%} of {best.name}, and cheaper"
