@@ -72,6 +72,8 @@ bench: setup  ## ratios against peers and limits, one after another
 	$(BIN)/python -m benchmarks.recency
 	$(BIN)/python -m benchmarks.serving --reload
 	$(BIN)/python -m benchmarks.batch
+	$(BIN)/python -m benchmarks.peers --dataset ml-latest-small
+	$(BIN)/python -m benchmarks.peers --dataset amazon-beauty
 
 FUZZ_SECONDS ?= 3600
 fuzz: setup  ## feed generated inputs to readers, for FUZZ_SECONDS in all; writes results/reliability

@@ -30,7 +30,7 @@ BENCHMARKS = (
     "training-amazon-beauty", "training-yelp2018", "regression-amazon-beauty",
     "regression-yelp2018", "regression-gowalla", "regression-large", "growth", "attention",
     "baselines", "ranking", "reading", "serving", "recency", "reloading", "batch", "everybody",
-    "startup",
+    "startup", "peers-ml-latest-small", "peers-amazon-beauty",
 )  # fmt: skip
 RATIOS: list[tuple[str, str, Callable[[dict[str, Any]], float]]] = [
     (
