@@ -370,8 +370,8 @@ def test_dates_and_decimal_commas_tell_data_from_a_header(tmp_path, value):
 
 
 def test_numbers_with_a_decimal_comma(tmp_path):
-    path = write(tmp_path, "user;item;weight\na;x;4,5\nb;y;1\nc;z;-0,25\n")
-    assert read_file(path, DataConfig())["weight"].to_list() == [4.5, 1.0, -0.25]
+    path = write(tmp_path, "user;item;weight\na;x;4,5\nb;y;1\nc;z;0,25\n")
+    assert read_file(path, DataConfig())["weight"].to_list() == [4.5, 1.0, 0.25]
     # It may be one thousand.
     with pytest.raises(DataError, match=r"a\.csv:2: got '1,000' as a weight"):
         read_file(write(tmp_path, "user;item;weight\na;x;1,000\n"), DataConfig())

@@ -102,6 +102,14 @@ def test_bad_json_lines(tmp_path: Path) -> None:
     assert reading.first_skipped[0].startswith(f"{path}:2: got '{{', expected a JSON object")
 
 
+def test_most_json_lines_decide_whether_ids_are_text(tmp_path: Path) -> None:
+    users = [7, "a", "b", "c"]
+    lines = [json.dumps({"user": user, "item": "x"}) for user in users]
+    frame, reading = read_table(write(tmp_path, "\n".join(lines), "a.jsonl"), SKIP)
+    assert frame["user"].to_list() == ["a", "b", "c"]
+    assert reading.num_skipped == 1
+
+
 def test_bad_lines_of_lists(tmp_path: Path) -> None:
     path = write(tmp_path, b"1 2 3\n2 caf\xe9\n3 4.5 6 7\n", "a.txt")
     frame, reading = read_table(path, SKIP)

@@ -34,7 +34,7 @@ def show_facts(facts: Mapping[str, Any]) -> None:
         out.print(f"note: {note}")
     left_out = facts.get("left_out", {})
     if left_out.get("rows"):
-        out.print(f"left out because they cannot be used: {left_out['rows']:,} rows, first")
+        out.print(f"rows left out because they cannot be used: {left_out['rows']:,}; the first:")
         for line in left_out["first"]:
             out.print(f"  {line}")
     if facts.get("candidates"):
