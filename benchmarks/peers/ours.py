@@ -1,7 +1,6 @@
 """Fit one of our models, and time it and its lists, as theirs.py does for the peers."""
 
 import json
-import resource
 import sys
 from pathlib import Path
 
@@ -9,7 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from benchmarks.peers.split import config_of
-from benchmarks.peers.theirs import K, timed_lists
+from benchmarks.peers.theirs import K, peak_mb, timed_lists
 from mgformer.files import write_text
 from mgformer.ranking.topk import top_k
 from mgformer.runs.train import train
@@ -24,10 +23,9 @@ def main() -> None:
     found, seconds = timed_lists(
         lambda users: top_k(bundle.scorer, users, K, seen=seen).items, np.load(request["users"])
     )
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     np.save(request["lists"], found.astype(np.int64))
     fitted = bundle.record.seconds["train"]
-    answer = {"fit_seconds": fitted, "lists_seconds": seconds, "peak_mb": peak}
+    answer = {"fit_seconds": fitted, "lists_seconds": seconds, "peak_mb": peak_mb()}
     write_text(Path(request["answer"]), json.dumps(answer))
 
 
