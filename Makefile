@@ -57,8 +57,9 @@ docs: setup  ## build the documentation as a site in build/site
 results: setup  ## write the figures of results/ into the documents
 	$(BIN)/python -m tools.render
 
-soak: setup  ## load the service for ten minutes and watch its memory; writes results/reliability
+soak: setup  ## load the service for ten minutes, then kill it under load; writes results/reliability
 	$(BIN)/python -m tools.soak --save
+	$(BIN)/python -m tools.traffic --save
 
 bench: setup  ## ratios against peers and limits, one after another
 	$(BIN)/python -m benchmarks.startup

@@ -5,6 +5,7 @@ it works offline and under the security policy of the service.
 """
 
 import json
+import re
 import shlex
 from collections.abc import Iterator, Mapping
 from html import escape
@@ -54,7 +55,7 @@ class Reference:
         body = self._body(operation)
         yield f"<section>\n<h2><b>{method}</b> {escape(path)}</h2>\n"
         for paragraph in operation.get("description", "").split("\n\n"):
-            yield f"<p>{escape(paragraph)}</p>\n"
+            yield f"<p>{_text(paragraph)}</p>\n"
         needs_key = self.with_key and operation.get("security") != []
         for example in self._examples(body) if body else [None]:
             command = _curl(address, path, method, parameters, example, needs_key)
@@ -72,7 +73,7 @@ class Reference:
             for name, schema, about, is_required in fields:
                 mark = " (required)" if is_required else ""
                 kind = escape(self._kind(schema))
-                yield f"<tr><td><code>{escape(name)}</code>{mark}<td>{kind}<td>{escape(about)}\n"
+                yield f"<tr><td><code>{escape(name)}</code>{mark}<td>{kind}<td>{_text(about)}\n"
             yield "</table>\n"
         yield "</section>\n"
 
@@ -121,12 +122,17 @@ class Reference:
             return " | ".join(kind for kind in kinds if kind != "null")
         if schema.get("type") == "array":
             return f"list of {self._kind(schema.get('items', {}))}"
-        bounds = [f"≥ {schema['minimum']}"] if "minimum" in schema else []
-        bounds += [f"≤ {schema['maximum']}"] if "maximum" in schema else []
+        bounds = [f"≥ {schema['minimum']:g}"] if "minimum" in schema else []
+        bounds += [f"≤ {schema['maximum']:,.0f}"] if "maximum" in schema else []
         kind = {"string": "text", "integer": "whole number", "boolean": "true | false"}.get(
             schema.get("type", ""), schema.get("title") or schema.get("type", "anything")
         )
         return " ".join([kind, *bounds])
+
+
+def _text(about: str) -> str:
+    """Return a text with its `code` marked."""
+    return re.sub("`([^`]*)`", r"<code>\1</code>", escape(about))
 
 
 def _without_ids(example: Any) -> Any:
