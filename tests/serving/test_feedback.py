@@ -79,6 +79,7 @@ def test_accepted_feedback_is_on_the_disk(client: TestClient, tmp_path: Path) ->
         {"user": "u", "item": "i" * 600},
         {"user": "u", "item": "i", "time": "now"},
         {"user": "u", "item": "i", "weight": 0},
+        {"user": "u", "item": "i", "weight": 5e-324},
         {"user": "u", "item": "i", "rating": 5},
         {"user": "u", "item": "i", "interactions": []},
         {"interactions": []},

@@ -162,7 +162,7 @@ class Interaction(Body):
     item: LogId
     time: float | None = Field(None, allow_inf_nan=False)
     """When, in the unit of the training data. By default now, in seconds since 1970."""
-    weight: float | None = Field(None, gt=0, le=1e9)
+    weight: float | None = Field(None, ge=1e-9, le=1e9)
     """How much it counts, if the training uses weights."""
 
 
