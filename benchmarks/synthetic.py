@@ -46,6 +46,5 @@ def synthetic_bundle(
         valid=valid,
         test=test,
         history=None,
-        item_names=None,
         record=record,
     )

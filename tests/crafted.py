@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor
 
 from mgformer.checksums import checksum_of_file
+from mgformer.data.attributes import Attribute, Attributes
 from mgformer.data.ids import Ids
 from mgformer.data.interactions import Interactions
 from mgformer.ranking.scorers import DotScorer, HistoryScorer, SumScorer
@@ -61,13 +63,26 @@ def whole_bundle(*, dense: bool = False) -> Bundle:
         model="guided", dataset="made", fingerprint="", protocol="made", seed=0, score="prior",
         gamma=0.1, delta=1.0, eta=0.1, kappa=0.5, config={"evaluation": {"ks": [5]}},
     )  # fmt: skip
+    others = range(1, NUM_ITEMS)
+    genres = [[f"g{n % 3}"] for n in range(2, NUM_ITEMS)]
     return Bundle(
         scorer=SumScorer(vectors, history),
         train=train,
         valid=part(1),
         test=part(2),
         history=part(3),
-        item_names=pl.Series("name", [None, *(f"item {n}" for n in range(1, NUM_ITEMS))]),
+        about_items=Attributes(
+            {
+                "name": Attribute("text", pl.Series([None, *(f"item {n}" for n in others)])),
+                "genres": Attribute("categories", pl.Series([["a", "b"], None, *genres])),
+                "price": Attribute("number", pl.Series(range(NUM_ITEMS)), private=True),
+                "released": Attribute("date", pl.Series([date(2020, 1, 1)] * NUM_ITEMS)),
+                "sold": Attribute("flag", pl.Series([True, *[None] * (NUM_ITEMS - 1)])),
+                "look": Attribute(
+                    "embedding", pl.Series(rng.random((NUM_ITEMS, 3), dtype=np.float32))
+                ),
+            }
+        ),
         record=record,
         per_user=pl.DataFrame({"user": users.values[:3], "ndcg@5": [0.1, 0.2, 0.3]}),
         weights={"embeddings": floats(3, 2)},

@@ -96,7 +96,7 @@ def public_record(record: Record) -> Record:
     config = {**record.config, "dataset": record.dataset}
     config.pop("warm_start", None)
     if "data" in config:
-        config["data"] = {n: v for n, v in config["data"].items() if n != "item_names"}
+        config["data"] = {n: v for n, v in config["data"].items() if n not in ("items", "users")}
     return record.model_copy(update={"config": config})
 
 

@@ -357,7 +357,7 @@ def test_bad_bundles(damage: str, run: Path, tmp_path: Path) -> None:
         scorer.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     else:
         manifest = broken / "bundle.json"
-        manifest.write_text(manifest.read_text().replace('"format": 2', '"format": 99'))
+        manifest.write_text(manifest.read_text().replace('"format": 3', '"format": 99'))
     expected = {"truncated": "truncated", "changed": "checksum", "newer": "upgrade"}[damage]
     before = {path: path.read_bytes() for path in broken.iterdir()}
     assert_one_line(mgformer("recommend", broken, "--all", "--out", tmp_path / "x.csv"), expected)

@@ -132,8 +132,8 @@ def test_zip_is_fetched_and_read_with_titles(
     assert is_present("ml-100k")
     dataset = load_dataset("ml-100k")
     assert dataset.interactions.items.values.to_list() == [7, 10]
-    assert dataset.item_names is not None
-    assert dataset.item_names.to_list() == ["Misérables, Les (1995)", "Richard III (1995)"]
+    assert dataset.about_items.names is not None
+    assert dataset.about_items.names.to_list() == ["Misérables, Les (1995)", "Richard III (1995)"]
     assert dataset.interactions.times is not None
     fetch("ml-100k")
     assert len(server.requests) == 1
@@ -211,8 +211,8 @@ def test_ml_1m_shape(home: Path, shrink: Callable[..., None]) -> None:
     )
     shrink("ml-1m", 2, 2, 3)
     dataset = load_dataset("ml-1m")
-    assert dataset.item_names is not None
-    assert dataset.item_names.to_list() == ["James: the Peach", "Cité"]
+    assert dataset.about_items.names is not None
+    assert dataset.about_items.names.to_list() == ["James: the Peach", "Cité"]
     assert dataset.interactions.times is not None
     assert dataset.interactions.times.max() == 978302109
     assert len(load_dataset("ml-1m", DataConfig(min_rating=4)).interactions) == 2

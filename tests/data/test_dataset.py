@@ -95,7 +95,7 @@ def test_folder_with_one_file(tmp_path):
     assert dataset.name == "mine"
     assert dataset.parts is None
     assert pairs_of(dataset.interactions) == TRAIN
-    assert dataset.item_names.to_list() == ["Ex", None, None]
+    assert dataset.about_items.names.to_list() == ["Ex", None, None]
 
 
 def test_train_part_alone_is_not_a_split(tmp_path):
@@ -134,9 +134,10 @@ def test_rows_are_kept_if_asked_for(tmp_path):
     demo = open_dataset("demo", keep_rows=True)
     assert demo.rows.height == len(demo.interactions) + demo.interactions.duplicates
     items = demo.interactions.items
-    some = Ids(items.values[5:8])
-    assert demo.names_of(some).to_list() == demo.item_names[5:8].to_list()
-    assert demo.names_of(items) is demo.item_names
+    some, users = Ids(items.values[5:8]), demo.interactions.users
+    about = demo.attributes_for(some, users)["about_items"]
+    assert about.names.to_list() == demo.about_items.names[5:8].to_list()
+    assert demo.attributes_for(items, users)["about_items"] is demo.about_items
 
 
 def test_reading_reports_progress(tmp_path):
@@ -244,17 +245,20 @@ NAMES = [("10", "Léon, the one"), ("12", "Heat")]
 def test_item_names_come_from_a_second_file(tmp_path, name, content):
     folder(tmp_path, {name: content})
     source = pl.DataFrame({"user": [1, 1, 1], "item": [10, 11, 12]})
-    dataset = read_dataset(source, DataConfig(item_names=tmp_path / name))
-    assert dataset.item_names.to_list() == ["Léon, the one", None, "Heat"]
+    dataset = read_dataset(source, DataConfig(items=tmp_path / name))
+    assert dataset.about_items.names.to_list() == ["Léon, the one", None, "Heat"]
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [("", "expected item ids and names"), ("item\n10\n", "n.csv:1: got fewer than two columns")],
+    [
+        ("", "expected ids and names or other columns"),
+        ("item\n10\n", "n.csv:1: got fewer than two columns"),
+    ],
 )
 def test_errors_of_item_names(tmp_path, content, message):
     folder(tmp_path, {"n.csv": content})
     with pytest.raises(DataError, match=message):
-        read_dataset(frame(TRAIN), DataConfig(item_names=tmp_path / "n.csv"))
+        read_dataset(frame(TRAIN), DataConfig(items=tmp_path / "n.csv"))
     with pytest.raises(DataError, match="got no such file"):
-        read_dataset(frame(TRAIN), DataConfig(item_names=tmp_path / "m.csv"))
+        read_dataset(frame(TRAIN), DataConfig(items=tmp_path / "m.csv"))

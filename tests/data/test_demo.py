@@ -55,7 +55,7 @@ def test_long_tail_within_each_taste(demo: Dataset) -> None:
 
 
 def test_names_are_distinct_and_match_their_items(demo: Dataset) -> None:
-    names = demo.item_names
+    names = demo.about_items.names
     assert names is not None
     assert names.n_unique() == len(names) == demo.interactions.num_items
     named = dict(zip(demo.interactions.items.values, names, strict=True))
@@ -83,5 +83,5 @@ def test_showcase_users(demo: Dataset) -> None:
 def test_options_reduce_the_items_and_their_names() -> None:
     core = demo_dataset(DataConfig(k_core=12))
     assert 0 < core.interactions.num_items < 400
-    assert core.item_names is not None
-    assert len(core.item_names) == core.interactions.num_items
+    assert core.about_items.names is not None
+    assert len(core.about_items.names) == core.interactions.num_items

@@ -12,11 +12,11 @@ import polars as pl
 import pytest
 from backports import zstd
 
+from mgformer.data.attribute_file import read_about
 from mgformer.data.dataset import open_dataset, read_dataset
 from mgformer.data.formats import packed, read_file
 from mgformer.data.formats.frames import read_frame
 from mgformer.data.interactions import Interactions
-from mgformer.data.item_names import read_item_names
 from mgformer.data.options import DataConfig
 from mgformer.errors import DataError
 
@@ -126,11 +126,10 @@ def test_what_polars_says_about_damage_is_one_line(
         raise error
 
     path = write(tmp_path / "a.parquet", parquet(pl.DataFrame({"user": ["a"], "item": [1]})))
-    items = read_dataset(path).interactions.items
     monkeypatch.setattr(pl, "scan_parquet", fail)
     assert "expected a Parquet file; it is damaged" in refusal(path)
     with pytest.raises(DataError, match="expected a Parquet file"):
-        read_item_names(path, items)
+        read_about(path, "item", DataConfig())
 
 
 def test_errors_of_the_system_stay_what_they_are(

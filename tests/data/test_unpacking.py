@@ -11,10 +11,9 @@ import polars as pl
 import pytest
 from backports import zstd
 
+from mgformer.data.attribute_file import read_about
 from mgformer.data.formats import packed, read_file
 from mgformer.data.formats.packed import most_unpacked
-from mgformer.data.ids import Ids
-from mgformer.data.item_names import read_item_names
 from mgformer.data.options import DataConfig
 from mgformer.errors import DataError
 
@@ -97,7 +96,7 @@ def test_names_of_items_have_the_same_limit(tmp_path: Path, low_limit: int) -> N
     path = tmp_path / "items.csv"
     path.write_bytes(gzip.compress(b"item,name\n" + b"1,x\n" * (SIZE // 4)))
     with pytest.raises(DataError, match=r"data\.max_unpacked"):
-        read_item_names(path, Ids(pl.Series([1])))
+        read_about(path, "item", DataConfig())
 
 
 def test_the_default_limit_depends_on_the_size_and_the_memory(

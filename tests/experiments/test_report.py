@@ -96,7 +96,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def trained(table: Path, folder: Path, *options: object) -> Path:
-    named = ("--set", f"data.item_names={table / 'names.csv'}")
+    named = ("--set", f"data.items={table / 'names.csv'}")
     succeed("train", table / "pairs.parquet", *named, *options, "--out", folder)
     return folder
 

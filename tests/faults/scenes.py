@@ -64,7 +64,6 @@ def bundle_of(seed: int) -> Bundle:
         valid=split.valid,
         test=split.test,
         history=split.history,
-        item_names=None,
         record=record,
         per_user=pl.DataFrame({"user": split.train.users.values, "ndcg@20": [0.5] * USERS}),
         weights={"users": users},

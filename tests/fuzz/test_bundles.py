@@ -197,4 +197,4 @@ def test_a_manifest_of_any_bytes_is_refused(original: Path, tmp_path: Path, fuzz
         try_out(original, tmp_path / "run", lambda f: (f / MANIFEST).write_bytes(content))
 
     fuzz.run(st.tuples(st.integers(0, 10**6), st.binary(min_size=1, max_size=8)), changed)
-    assert json.loads(text)["format"] == 2
+    assert json.loads(text)["format"] == 3

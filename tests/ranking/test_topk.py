@@ -255,3 +255,31 @@ def test_fewer_users_are_ranked_at_a_time_where_lists_are_long(
 def test_k_must_be_positive(k: int) -> None:
     with pytest.raises(ConfigError, match=f"k must be at least 1, got {k}"):
         top_k(dot(2, 5, 2, 0), [0], k)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.01, 0.04, 0.3, 1.0])
+@pytest.mark.parametrize("kind", ["vectors", "sum", "history"])
+def test_allowed_items_are_those_of_a_filter(kind: str, share: float) -> None:
+    scorer: Scorer = dot(80, 1_500, 6, seed=2, levels=3)
+    if kind != "vectors":
+        scorer = with_history(dot(80, 1_500, 6, seed=2), 3, 3)
+    if kind == "history":
+        assert isinstance(scorer, SumScorer)
+        scorer = scorer.history
+    rng = np.random.default_rng(4)
+    allowed = rng.random(1_500) < share
+    chosen, never = np.arange(0, 1_500, 7), rng.choice(1_500, 90)
+    seen = some_pairs(80, 1_500, 0.1, seed=5)
+    for users in (np.arange(80), np.array([3])):
+        whole = top_k(scorer, users, 1_500, seen=seen, exclude=never)
+        for k in (5, 1_500):
+            found = top_k(scorer, users, k, seen=seen, exclude=never, allowed=allowed)
+            for row, items in enumerate(whole.items):
+                kept = np.flatnonzero((items >= 0) & allowed[items])[:k]
+                num = len(kept)
+                np.testing.assert_array_equal(found.items[row, :num], items[kept])
+                np.testing.assert_array_equal(found.scores[row, :num], whole.scores[row, kept])
+                assert (found.items[row, num:] == -1).all()
+        both = top_k(scorer, users, 9, candidates=chosen, allowed=allowed)
+        some = top_k(scorer, users, 9, candidates=chosen[allowed[chosen]])
+        np.testing.assert_array_equal(both.items, some.items)

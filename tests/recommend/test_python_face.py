@@ -86,7 +86,7 @@ def test_pandas_in_pandas_out(tmp_path: Path) -> None:
     # No two of these columns are alike: text, integers, floats, and names with gaps.
     names = tmp_path / "names.csv"
     names.write_text("what,name\ni1,One\n")
-    fitted = Recommender.fit(MINE, "ease", **COLUMNS, data={"item_names": names})
+    fitted = Recommender.fit(MINE, "ease", **COLUMNS, data={"items": names})
     assert fitted.frame == "pandas"
     tables = {
         "recommend": lambda r: r.recommend("u1", 3, exclude_seen=False),

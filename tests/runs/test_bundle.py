@@ -48,8 +48,9 @@ def test_what_is_loaded_ranks_as_what_was_saved(name: str, tmp_path: Path) -> No
     assert after.items == before.items
     assert after.record == before.record
     assert json.loads(json.dumps(before.record.to_mapping())) == after.record.to_mapping()
-    assert after.item_names is not None
-    assert after.item_names.equals(before.item_names)
+    assert after.about_items.keys() == before.about_items.keys() == {"name", "taste"}
+    for name, own in after.about_items.items():
+        assert own.values.equals(before.about_items[name].values)
     assert after.per_user is not None
     assert after.per_user.equals(before.per_user)
     for part in ("train", "valid", "test"):
@@ -157,8 +158,8 @@ def rewrite(saved: Path, **changes: object) -> None:
 
 
 def test_a_newer_format_is_refused(saved: Path) -> None:
-    rewrite(saved, format=3, library="9.9.9")
-    with pytest.raises(BundleError, match=r"bundle format 3, written by mgformer 9.9.9.*upgrade"):
+    rewrite(saved, format=4, library="9.9.9")
+    with pytest.raises(BundleError, match=r"bundle format 4, written by mgformer 9.9.9.*upgrade"):
         load_bundle(saved)
 
 

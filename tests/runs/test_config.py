@@ -82,7 +82,7 @@ def test_settings_reach_every_section() -> None:
         (["seed=" + "[" * 50 + "]" * 50], "got values nested more than 8 deep"),
         (["data=" + "{a=" * 50 + "1" + "}" * 50], "got values nested more than 8 deep"),
         (["dataset=\udc80"], "dataset: "),
-        (["data.item_names=\udc80"], "data.item_names: "),
+        (["data.items=\udc80"], "data.items: "),
     ],
 )
 def test_bad_options_are_one_line(settings: list[str], message: str) -> None:

@@ -475,7 +475,7 @@ def test_new_data_are_read_with_the_options_of_the_run(tmp_path: Path) -> None:
     rated = OLD.rename(names).with_columns(rating=5.0)
     data = {"user": "who", "item": "what", "time": "when", "rating": "rating", "min_rating": 4}
     (tmp_path / "names.csv").write_text("i01,First\n")
-    own = {**data, "k_core": 2, "item_names": str(tmp_path / "names.csv")}
+    own = {**data, "k_core": 2, "items": str(tmp_path / "names.csv")}
     before = Recommender(fitted(rated, "itemknn", {}, data=own))
     (tmp_path / "names.csv").unlink()
     new = NEW.rename(names).with_columns(rating=pl.Series(np.arange(NEW.height) % 2 * 4.0))

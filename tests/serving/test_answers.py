@@ -8,6 +8,7 @@ from fastapi.testclient import TestClient
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mgformer.data.where import read_where
 from mgformer.recommend.query import Query
 from mgformer.recommend.recommender import Recommender
 from mgformer.serving.app import create_app
@@ -24,7 +25,29 @@ def expected_of(answer) -> list[tuple[str, float]]:
     return [(item.item, item.score) for item in answer.items]
 
 
-@settings(max_examples=25)
+TASTES = st.lists(st.sampled_from(["jazz", "rock", "sailing", "none"]), min_size=1, unique=True)
+CONDITIONS = TASTES.flatmap(
+    lambda tastes: st.sampled_from(
+        [
+            (f"taste in [{', '.join(tastes)}]", {"taste": tastes}),
+            (f"not taste = {tastes[0]}", {"not": {"taste": {"=": tastes[0]}}}),
+            (
+                f"taste = {tastes[0]} or name has [jazz, the]",
+                {"or": [{"taste": tastes[0]}, {"name": {"has": ["jazz", "the"]}}]},
+            ),
+        ]
+    )
+)
+"""The same condition as text and as JSON."""
+
+
+def found_by(recommender: Recommender, where) -> list[str]:
+    """The items for which a condition holds."""
+    bundle = recommender.bundle
+    return bundle.items.values.filter(pl.Series(bundle.filters.mask(read_where(where)))).to_list()
+
+
+@settings(max_examples=40)
 @given(data=st.data())
 def test_python_command_line_http_and_files_give_the_same_list(
     run: Path, recommender: Recommender, client: TestClient, tmp_path_factory, data
@@ -39,8 +62,13 @@ def test_python_command_line_http_and_files_give_the_same_list(
     k, with_seen = data.draw(st.integers(1, 30)), data.draw(st.booleans())
     choice = some("item", 40) if data.draw(st.booleans()) else None
     never = some("item", 40) if data.draw(st.booleans()) else []
+    where = data.draw(st.none() | CONDITIONS)
     options = {"exclude_seen": not with_seen, "candidates": choice, "exclude": never}
+    options["where"] = None if where is None else data.draw(st.sampled_from(where))
     flags = ["-k", k, *(["--with-seen"] if with_seen else [])]
+    if where is not None:
+        written = data.draw(st.sampled_from(where))
+        flags += ["--where", written if isinstance(written, str) else json.dumps(written)]
     for flag, ids_in_file in (("--candidates", choice), ("--exclude", never)):
         if ids_in_file:
             (folder / flag).write_text("\n".join(ids_in_file))
@@ -61,8 +89,16 @@ def test_python_command_line_http_and_files_give_the_same_list(
         bodies = [{"user": user} for user in users]
         if choice is None:
             body = {"users": users, "k": k, "exclude_seen": not with_seen, "exclude": never}
+            body["where"] = options["where"]
             by_batch = client.post("/recommend/batch", json=body).json()
             assert [listed(answer) for answer in by_batch] == expected
+    if where is not None:  # ranking everything, and dropping what does not match
+        whole = {**options, "where": None}
+        matching = set(found_by(recommender, options["where"]))
+        queries = [Query(**body, k=len(ids["item"]), **whole) for body in bodies]
+        for query, own in zip(queries, expected, strict=True):
+            kept = [pair for pair in expected_of(recommender.answer(query)) if pair[0] in matching]
+            assert own == kept[:k]
     for body, own in zip(bodies, expected, strict=True):
         assert listed(client.post("/recommend", json={**body, "k": k, **options}).json()) == own
     by_command = json.loads(succeed("recommend", run, *flags, "--json"))["users"]
@@ -212,3 +248,37 @@ def test_ids_are_answered_as_text(tmp_path: Path):
         assert owned["user"] == user
         assert {type(item["item"]) for item in owned["items"]} == {str}
         assert {type(item["item"]) for item in client.get("/items").json()} == {str}
+
+
+def test_attributes_of_items_are_given_if_asked_for(recommender: Recommender, client: TestClient):
+    body = {"history": ["jazz-03"], "k": 3}
+    assert client.post("/recommend", json=body).json()["items"][0]["attributes"] is None
+    for asked in (True, ["taste"]):
+        answer = client.post("/recommend", json={**body, "attributes": asked}).json()
+        for item in answer["items"]:
+            assert item["attributes"] == {"taste": item["item"][:-3]}
+    users = recommender.bundle.users.values[:2].to_list()
+    (one, _) = client.post("/recommend/batch", json={"users": users, "attributes": True}).json()
+    assert one["items"][0]["attributes"] == {"taste": one["items"][0]["item"][:-3]}
+    wrong = client.post("/recommend", json={**body, "attributes": ["tastes"]})
+    assert wrong.status_code == 422
+    assert "did you mean taste?" in wrong.json()["error"]
+    listed = client.get("/attributes").json()
+    assert [(column["name"], column["kind"]) for column in listed] == [
+        ("name", "text"),
+        ("taste", "category"),
+    ]
+    assert {"value": "jazz", "count": 40} in listed[1]["values"]
+
+
+def test_wrong_filters_are_refused_in_one_line(client: TestClient):
+    for where, message in (
+        ("tastes = jazz", "did you mean taste?"),
+        ({"taste": {">": 1}}, "taste is a category, expected one of: =, in, is missing"),
+        ({"taste": {"like": 1}}, "got 'like' for taste"),
+        ("taste =", "expected a value"),
+        (["taste"], "where"),
+    ):
+        refused = client.post("/recommend", json={"history": ["jazz-03"], "where": where})
+        assert refused.status_code == 422, where
+        assert message in refused.json()["error"]

@@ -4,6 +4,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from mgformer.data.attributes import Attributes
 from mgformer.data.chronology import dispersion
 from mgformer.data.dataset import Dataset, open_dataset, with_catalog
 from mgformer.data.entries import CATALOG
@@ -97,7 +98,9 @@ def _of_pairs(dataset: Dataset) -> dict[str, Any]:
         "density": len(pairs) / (pairs.num_users * pairs.num_items),
         "order": _order(dataset),
         **_times(dataset),
-        "names": dataset.item_names is not None,
+        "names": dataset.about_items.names is not None,
+        "attributes": _kinds(dataset.about_items),
+        "attributes of users": _kinds(dataset.about_users),
         "parts": {part: len(p) for part, p in (dataset.parts or {}).items()},
         **_split_facts(dataset),
         "fingerprint": dataset.fingerprint,
@@ -140,3 +143,8 @@ def _split_facts(dataset: Dataset) -> dict[str, object]:
     else:
         advice = "a random split has 1, so test is later than train: validate on the last items"
     return {"dispersion": round(found, 1), "advice": advice}
+
+
+def _kinds(about: Attributes) -> dict[str, str]:
+    """Return what each column about items or users holds."""
+    return {name: own.kind + " (private)" * own.private for name, own in about.items()}

@@ -26,6 +26,10 @@ HISTORY = """\
 Items of a new user, separated by commas; may be repeated. An id with a comma is read as one if it
 is known. With one --user: items that this user got after the training."""
 FALLBACK = "Recommend popular items, or those of --history, to unknown users."
+WHERE = """\
+Recommend only items whose attributes fulfill a condition: "genres has Comedy and year >= 1990",
+or the same in JSON."""
+SHOW = "Show these attributes of items, separated by commas; * for all."
 OUT = "Write user, rank, item, name (if any), score to a .parquet, .csv or .jsonl file."
 
 
@@ -38,6 +42,8 @@ def command(
     k: int = Option(20, "-k", help="Number of items in a list."),
     candidates: Path | None = Option(None, help="File of items to choose from, one id per line."),
     exclude: Path | None = Option(None, help="File of items to leave out, one id per line."),
+    where: str | None = Option(None, metavar="CONDITION", help=WHERE),
+    show: str | None = Option(None, metavar="NAMES", help=SHOW),
     with_seen: bool = Option(False, help="Include items that the user already has."),
     fallback: bool = Option(False, "--fallback", help=FALLBACK),
     target: Path | None = Option(None, "--out", help=OUT),
@@ -63,7 +69,7 @@ def command(
             " (or one --user and --history)"
         )
     user = hashed(user, key)
-    ListOptions(k=k)  # a wrong k is reported before the run is loaded
+    ListOptions(k=k, where=where)  # what is wrong is reported before the run is loaded
     if target is not None:
         check_target(target)
     with working():
@@ -74,7 +80,15 @@ def command(
                 "warning: this recommender was saved without histories: lists may contain items"
                 " that the user already has"
             )
-        narrowed: dict[str, Any] = {"k": k, "exclude_seen": not with_seen, "fallback": fallback}
+        narrowed: dict[str, Any] = {
+            "k": k,
+            "exclude_seen": not with_seen,
+            "fallback": fallback,
+            "where": where,
+        }
+        if show is not None:
+            listed = [name.strip() for name in show.split(",")]
+            narrowed["attributes"] = listed == ["*"] or listed
         if candidates is not None:
             narrowed["candidates"] = _known_ids(candidates, "item", items)
         if exclude is not None:
@@ -209,18 +223,37 @@ def _show(recommender: "Recommender", answer: "Answer") -> None:
         out.print(f"nothing left to recommend {title}")
         return
     named = any(item.name for item in answer.items)
+    shown = list(answer.items[0].attributes or ())
     rows = [
-        [f"{rank}. {i.name or i.item}", *([str(i.item)] if named else []), f"{i.score:.4f}"]
+        [
+            f"{rank}. {i.name or i.item}",
+            *([str(i.item)] if named else []),
+            *(_as_cell((i.attributes or {})[name]) for name in shown),
+            f"{i.score:.4f}",
+        ]
         for rank, i in enumerate(answer.items, start=1)
     ]
-    columns = ["item", *(["id"] if named else []), "score"]
+    columns = ["item", *(["id"] if named else []), *shown, "score"]
     print_table(columns, rows, f"recommended {title}", num_text=len(columns) - 1)
+
+
+def _as_cell(value: object) -> str:
+    match value:
+        case None:
+            return ""
+        case bool():
+            return "yes" if value else "no"
+        case list():
+            return ", ".join(map(str, value))
+    return str(value)
 
 
 def _as_mapping(answer: "Answer") -> dict[str, Any]:
     """Return an answer as plain JSON. Unlike over HTTP, integer ids stay integers."""
     items = [
-        {"item": i.item, "score": i.score} | ({"name": i.name} if i.name else {})
+        {"item": i.item, "score": i.score}
+        | ({"name": i.name} if i.name else {})
+        | ({} if i.attributes is None else {"attributes": i.attributes})
         for i in answer.items
     ]
     unknown = list(answer.unknown)

@@ -185,7 +185,7 @@ def at_cut(dataset: Dataset, cut: Cut, k_core: int = 0) -> CutData:
     window = inside.subset(~inside.within(before))
     parts = {"train": early, "valid": before.subset(~before.within(early)), "test": window}
     until = pairs_where(times <= cut.last)
-    whole = Dataset(dataset.name, until, parts, dataset.names_of(items))
+    whole = Dataset(dataset.name, until, parts, **dataset.attributes_for(items, users))
 
     known = before.core(k_core) if k_core > 1 else before.compact()
     if not len(known):
@@ -227,7 +227,7 @@ def between(dataset: Dataset, start: Moment, end: Moment) -> Dataset:
     """Return the rows from one moment up to another, which is not included, as a dataset."""
     rows = _rows(dataset).filter((pl.col("time") >= start) & (pl.col("time") < end))
     pairs = Interactions.from_frame(rows)
-    return Dataset(dataset.name, pairs, None, dataset.names_of(pairs.items))
+    return Dataset(dataset.name, pairs, **dataset.attributes_for(pairs.items, pairs.users))
 
 
 def held_out_for(window: Interactions, users: Ids, items: Ids) -> HeldOut:

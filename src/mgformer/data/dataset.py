@@ -1,4 +1,4 @@
-"""Read a dataset: its interactions, its train, valid and test parts, and the names of its items.
+"""Read a dataset: its interactions, its parts, and what is known about its items and users.
 
 A source is a name of the catalog, a file, a folder, a data frame, or arrays. A folder holds one
 file, a feedback log, or `train`, `valid` and `test` parts; all parts share their ids. Different
@@ -13,12 +13,14 @@ from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from mgformer.data.attribute_file import Table, check_named, read_about
+from mgformer.data.attributes import NO_ATTRIBUTES, Attributes, Side
 from mgformer.data.entries import CATALOG, data_home, entry, local_form
 from mgformer.data.formats import SUFFIXES, format_of, read_table, suffix_of
 from mgformer.data.formats.feedback import is_feedback, read_feedback
@@ -27,7 +29,6 @@ from mgformer.data.formats.packed import plain_name
 from mgformer.data.formats.reading import Reading, say
 from mgformer.data.ids import Ids, number
 from mgformer.data.interactions import Interactions
-from mgformer.data.item_names import read_item_names
 from mgformer.data.options import DataConfig
 from mgformer.errors import DataError, did_you_mean
 from mgformer.progress import phase
@@ -38,20 +39,31 @@ if TYPE_CHECKING:
 log = logging.getLogger("mgformer")
 
 _PART_NAMES = {name: name for name in ("train", "valid", "test")}
+_BESIDE: dict[str, Side] = {"items": "item", "item_names": "item", "users": "user"}
+"""Name of a file in a folder → what it is about."""
 _PART_NAMES |= dict.fromkeys(("val", "validation", "dev"), "valid")
+
+
+class About(TypedDict):
+    """What is known about items and users."""
+
+    about_items: Attributes
+    about_users: Attributes
 
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Interactions with a name, given parts and item names."""
+    """Interactions with a name, given parts, and what is known about items and users."""
 
     name: str
     interactions: Interactions
     """All pairs, of all parts together."""
     parts: Mapping[str, Interactions] | None = None
     """Given parts: "train" and optionally "valid", "test"; they share ids."""
-    item_names: pl.Series | None = None
-    """[I] name of each item; null if it is not known."""
+    about_items: Attributes = NO_ATTRIBUTES
+    """[I] names and other attributes of items."""
+    about_users: Attributes = NO_ATTRIBUTES
+    """[U] attributes of users."""
     rows: pl.DataFrame | None = None
     """The rows of the source, before repeated pairs are merged; None unless they were asked for."""
     readings: Sequence[Reading] = ()
@@ -69,11 +81,13 @@ class Dataset:
             digest.update(np.searchsorted(pooled, _keys(self.parts[name])).astype("<i8").tobytes())
         return f"{self.interactions.fingerprint}-{digest.hexdigest()[:6]}"
 
-    def names_of(self, items: Ids) -> pl.Series | None:
-        """Return the names of some items of the dataset; None if items have no names."""
-        if self.item_names is None or items == self.interactions.items:
-            return self.item_names
-        return self.item_names.gather(self.interactions.items.encode(items.values))
+    def attributes_for(self, items: Ids, users: Ids) -> About:
+        """Return what is known about some items and users of the dataset."""
+        own = self.interactions
+        return About(
+            about_items=self.about_items.for_ids(own.items, items),
+            about_users=self.about_users.for_ids(own.users, users),
+        )
 
 
 def open_dataset(
@@ -103,18 +117,22 @@ def read_dataset(
     name: str | None = None,
     *,
     keep_rows: bool = False,
+    items_sep: str | None = None,
 ) -> Dataset:
-    """Read a file, a folder, a data frame or arrays (users, items, times, weights)."""
+    """Read a file, a folder, a data frame or arrays (users, items, times, weights).
+
+    `items_sep` separates the fields of the file about items; it is guessed if not given.
+    """
     options = options or DataConfig()
-    names_file = options.item_names
+    about: dict[Side, Path | None] = {"item": options.items, "user": options.users}
     parts, readings = None, list[Reading]()
     with phase("reading", None):
         if isinstance(source, Path) and is_feedback(source):
             rows = read_feedback(source, options)
             interactions = Interactions.from_frame(rows)
         elif isinstance(source, Path):
-            files, names_beside = _files_of(source) if source.is_dir() else ({"": source}, None)
-            names_file = names_file or names_beside
+            files, beside = _files_of(source) if source.is_dir() else ({"": source}, {})
+            about = {side: path or beside.get(side) for side, path in about.items()}
             if "" in files:
                 rows, reading = read_table(files[""], options)
                 readings.append(reading)
@@ -138,15 +156,28 @@ def read_dataset(
             counts = (len(interactions), before, interactions.num_users, interactions.num_items)
             message = "%d-core keeps %d of %d pairs: %d users, %d items"
             log.info(message, options.k_core, *counts)
-        item_names = None
-        if names_file is not None:
-            limit = options.max_unpacked
-            item_names = read_item_names(names_file, interactions.items, gigabytes=limit)
+        tables = {
+            side: read_about(path, side, options, items_sep if side == "item" else None)
+            for side, path in about.items()
+            if path is not None
+        }
     if name is None and isinstance(source, Path):
         name = source.resolve().name if source.is_dir() else source.name.partition(".")[0]
-    return Dataset(
-        name or "data", interactions, parts, item_names, rows if keep_rows else None, readings
+    dataset = Dataset(
+        name or "data", interactions, parts, rows=rows if keep_rows else None, readings=readings
     )
+    return with_tables(dataset, options, tables)
+
+
+def with_tables(dataset: Dataset, options: DataConfig, tables: Mapping[Side, Table]) -> Dataset:
+    """Return a dataset with what files know about its items and users."""
+    check_named(options, list(tables.values()))
+    changes: dict[str, Any] = {}
+    if "item" in tables:
+        changes["about_items"] = tables["item"].matched(dataset.interactions.items)
+    if "user" in tables:
+        changes["about_users"] = tables["user"].matched(dataset.interactions.users)
+    return replace(dataset, **changes)
 
 
 def load_dataset(
@@ -164,12 +195,11 @@ def load_dataset(
 
         dataset = demo_dataset(options, keep_rows=keep_rows)
     elif form := local_form(name):
-        source, chosen = folder / form.interactions, with_catalog(name, options)
-        dataset = read_dataset(source, chosen, name, keep_rows=keep_rows)
-        if form.item_names and options.item_names is None:
-            file, sep = form.item_names
-            names = read_item_names(folder / file, dataset.interactions.items, sep)
-            dataset = replace(dataset, item_names=names)
+        source, chosen, sep = folder / form.interactions, with_catalog(name, options), None
+        if form.items and options.items is None:
+            file, sep = (*form.items, None)[:2]
+            chosen = chosen.model_copy(update={"items": folder / str(file)})
+        dataset = read_dataset(source, chosen, name, keep_rows=keep_rows, items_sep=sep)
     else:
         raise DataError(f"{name} is not in {folder}; run: mgformer datasets fetch {name}")
     known, pairs = entry(name), dataset.interactions
@@ -193,11 +223,11 @@ def with_catalog(name: str, options: DataConfig) -> DataConfig:
     return DataConfig.model_validate({**own, **options.model_dump(exclude_defaults=True)})
 
 
-def _files_of(folder: Path) -> tuple[dict[str, Path], Path | None]:
-    """Return the file of each part, or a single file as part "", and the file of item names."""
+def _files_of(folder: Path) -> tuple[dict[str, Path], dict[Side, Path]]:
+    """Return the file of each part, or a single file as part "", and those about items or users."""
     files: dict[str, Path] = {}
     others: list[Path] = []
-    names_file = None
+    beside: dict[Side, Path] = {}
     for path in sorted(folder.iterdir()):
         pieces = plain_name(path).split(".")
         if not (pieces[0] and path.is_file() and suffix_of(path) in SUFFIXES):
@@ -210,21 +240,21 @@ def _files_of(folder: Path) -> tuple[dict[str, Path], Path | None]:
             )
         if part:
             files[part] = path
-        elif pieces[-2] in ("items", "item_names"):
-            names_file = path
+        elif pieces[-2] in _BESIDE:
+            beside[_BESIDE[pieces[-2]]] = path
         elif pieces[0] != "readme":
             others.append(path)
     if not files and len(others) == 1:
-        return {"": others[0]}, names_file
+        return {"": others[0]}, beside
     if list(files) == ["train"] and not others:
-        return {"": files["train"]}, names_file
+        return {"": files["train"]}, beside
     if "train" not in files:
         found = ", ".join(path.name for path in sorted(folder.iterdir())[:12]) or "nothing"
         raise DataError(
             f"{folder}: got {found}, expected train.* with test.* (and valid.*), or exactly one "
             "data file; name the file itself, or rename the parts"
         )
-    return {part: files[part] for part in ("train", "valid", "test") if part in files}, names_file
+    return {part: files[part] for part in ("train", "valid", "test") if part in files}, beside
 
 
 def _read_parts(

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
+from mgformer.data.attributes import Attribute, Attributes
 from mgformer.data.dataset import Dataset, read_dataset
 from mgformer.data.options import DataConfig
 
@@ -33,11 +34,20 @@ _NUM_TASTES = len(_NAMES["tastes"])
 
 
 def demo_dataset(options: DataConfig | None = None, *, keep_rows: bool = False) -> Dataset:
-    """Return the demo dataset with item names; `options` such as `k_core` can reduce it."""
+    """Return the demo dataset, with a name and a taste for each item.
+
+    `options` such as `k_core` can reduce it.
+    """
     dataset = read_dataset(_interactions(), options, name="demo", keep_rows=keep_rows)
+    if dataset.about_items:  # from a file that the options name
+        return dataset
     names = _item_names()
-    named = [names[item] for item in dataset.interactions.items.values]
-    return replace(dataset, item_names=pl.Series("name", named))
+    items = dataset.interactions.items.values
+    about = {
+        "name": Attribute("text", pl.Series("name", [names[item] for item in items])),
+        "taste": Attribute("category", items.str.head(-3).rename("taste")),
+    }
+    return replace(dataset, about_items=Attributes(about))
 
 
 def _item_names() -> dict[str, str]:

@@ -40,8 +40,8 @@ class Form:
     """The file to read; empty if the folder holds train and test parts."""
     options: Mapping[str, object] = field(default_factory=dict)
     """Options of `DataConfig`."""
-    item_names: Sequence[str] = ()
-    """A file with the item id and the name in its first columns, and its separator."""
+    items: Sequence[str] = ()
+    """A file about items, and its separator. If it has no header, ids and names come first."""
 
 
 @dataclass(frozen=True)

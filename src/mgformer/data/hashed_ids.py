@@ -13,6 +13,7 @@ from pathlib import Path
 
 import polars as pl
 
+from mgformer.data.attributes import NO_ATTRIBUTES
 from mgformer.data.dataset import Dataset
 from mgformer.data.ids import ExternalId, Ids
 from mgformer.data.interactions import Interactions
@@ -63,7 +64,7 @@ def mark_of(key: bytes) -> str:
 
 
 def hash_users(dataset: Dataset, key: bytes) -> Dataset:
-    """Return a dataset whose user ids are hashes."""
+    """Return a dataset whose user ids are hashes, without attributes that may tell who they are."""
     old = dataset.interactions
     hashes = pl.Series("id", [hash_id(user, key) for user in old.users.values], dtype=pl.String)
     users = Ids(hashes.sort())
@@ -80,4 +81,6 @@ def hash_users(dataset: Dataset, key: bytes) -> Dataset:
         )
 
     parts = dataset.parts and {name: changed(part) for name, part in dataset.parts.items()}
-    return replace(dataset, interactions=changed(old), parts=parts, rows=None)
+    return replace(
+        dataset, interactions=changed(old), parts=parts, rows=None, about_users=NO_ATTRIBUTES
+    )

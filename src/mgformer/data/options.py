@@ -3,9 +3,10 @@
 This module imports pydantic only, so that a command line can list the options at once.
 """
 
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -19,6 +20,8 @@ OPTIONS = ConfigDict(
 )
 """What all classes of options have in common: no unknown names, and no infinite numbers."""
 Format = Literal["csv", "parquet", "jsonl", "lightgcn", "inter"]
+AttributeKind = Literal["category", "categories", "number", "date", "flag", "text", "embedding"]
+"""What a column about items or users holds."""
 
 
 class DataConfig(BaseModel):
@@ -58,8 +61,24 @@ class DataConfig(BaseModel):
     size and at least 0.27, but no more than half of the memory."""
     k_core: int = Field(default=0, ge=0)
     """Drop users and items with fewer pairs than this, repeatedly; 0 keeps all."""
-    item_names: Path | None = None
-    """File with two columns, item id and name; names are shown next to the ids."""
+    items: Path | None = None
+    """File about items: an id, a name and any other columns, such as categories and prices."""
+    users: Path | None = None
+    """File about users, of the same form."""
+    kinds: dict[str, AttributeKind | Literal["ignore"]] = {}
+    """What columns of these files hold, where detection is wrong: {brand = "category"}."""
+    private: tuple[str, ...] = ()
+    """Columns of these files for rules only: they are never shown, and requests cannot filter by
+    them."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_it_was_called(cls, options: Any) -> Any:
+        """Take the option by which older versions named the file about items."""
+        if isinstance(options, Mapping) and "item_names" in options:
+            rest = {name: value for name, value in options.items() if name != "item_names"}
+            return {"items": options["item_names"], **rest}
+        return options
 
     @field_validator("time_format")
     @classmethod

@@ -39,6 +39,7 @@ from mgformer.ranking.scorers import DotScorer, HistoryScorer, Scorer, SumScorer
 MAX_USERS = 512  # users of a tile: enough to keep the matrix product at full speed
 FEW_USERS = 4  # up to so many users are ranked one by one: a tile would not be faster
 SOME_USERS = 64  # up to so many users are scored from transposed items, up to twice as fast
+FEW_ALLOWED = 0.05  # up to this share of the items, the vectors of allowed items are gathered
 CANDIDATE_BYTES = 80  # per candidate, while candidates are merged and ordered
 NOTHING = -torch.inf
 
@@ -58,6 +59,7 @@ def top_k(
     seen: sp.csr_array | None = None,
     candidates: ArrayLike | None = None,
     exclude: ArrayLike = (),
+    allowed: NDArray[np.bool_] | None = None,
     memory_mb: int = 256,
 ) -> TopK:
     """Return the `k` best items of each user.
@@ -69,6 +71,7 @@ def top_k(
         seen: [U, I] pairs that are not returned, indexed like the users of the scorer.
         candidates: Numbers of the items to choose from; all by default.
         exclude: Numbers of items that are not returned to any user.
+        allowed: [I] which items may be returned; all by default.
         memory_mb: Bound on the working memory, in megabytes.
     """
     if k < 1:
@@ -81,6 +84,16 @@ def top_k(
     if candidates is not None:
         choice = np.setdiff1d(np.asarray(candidates, dtype=np.int64), banned)
         banned = banned[:0]
+        if allowed is not None:
+            choice = choice[allowed[choice]]
+    elif allowed is not None:
+        if np.count_nonzero(allowed) <= FEW_ALLOWED * len(allowed):
+            choice = np.setdiff1d(np.flatnonzero(allowed), banned, assume_unique=True)
+            banned = banned[:0]
+        else:
+            rest = ~allowed
+            rest[banned] = True
+            banned = np.flatnonzero(rest)
     k = min(k, scorer.num_items if choice is None else len(choice))
     items = np.full((len(asked), k), -1, dtype=np.int32)
     scores = np.full((len(asked), k), -np.inf, dtype=np.float32)

@@ -1,7 +1,7 @@
 """The answer to a query. Python, the command line and the HTTP service share it."""
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import PlainSerializer
 
@@ -28,6 +28,8 @@ class Recommendation:
     item: TextId
     name: str | None
     score: float
+    attributes: dict[str, Any] | None = None
+    """Attributes of the item, null where one is not known; None unless the query asks for them."""
     because: tuple[Reason, ...] | None = None
     """The items of the user that contribute most; None unless the query asks for them."""
 

@@ -19,13 +19,16 @@ import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 
+from mgformer.data.attributes import Attributes
 from mgformer.data.chronology import recency
 from mgformer.data.ids import ExternalId, Ids
+from mgformer.data.where import read_where
 from mgformer.errors import ConfigError, MgformerError, UnknownIdError
 from mgformer.ranking.scorers import DotScorer, HistoryScorer
 from mgformer.ranking.topk import TopK, top_k
 from mgformer.recommend.answer import Answer, Reason, Recommendation, Source
 from mgformer.recommend.query import ListOptions, Query, SomeIds, as_ids
+from mgformer.recommend.shown import rows_of, shown_attributes
 from mgformer.runs.bundle import Bundle
 
 MOST_REASONS = 3
@@ -122,7 +125,9 @@ def _choice(bundle: Bundle, options: ListOptions, owned: sp.csr_array) -> dict[s
         candidates = numbers_of("item", bundle.items, options.candidates)
     exclude = bundle.items.encode(as_ids(options.exclude)) if options.exclude else np.zeros(0)
     seen = owned if options.exclude_seen else None
-    return {"candidates": candidates, "exclude": exclude[exclude >= 0], "seen": seen}
+    allowed = None if options.where is None else bundle.filters.mask(read_where(options.where))
+    chosen = {"candidates": candidates, "exclude": exclude[exclude >= 0], "seen": seen}
+    return {**chosen, "allowed": allowed}
 
 
 def read_history(
@@ -214,13 +219,16 @@ def unknown_id(kind: str, known: Ids, asked: ExternalId, more: str = "") -> Unkn
 def with_names(bundle: Bundle, items: NDArray[np.integer]) -> pl.DataFrame:
     """Return the columns item and, if items have names, name."""
     columns = {"item": bundle.items.decode(items)}
-    if bundle.item_names is not None:
-        columns["name"] = bundle.item_names[items]
+    if bundle.about_items.names is not None:
+        columns["name"] = bundle.about_items.names[items]
     return pl.DataFrame(columns)
 
 
-def to_frame(bundle: Bundle, users: pl.Series, found: TopK) -> pl.DataFrame:
-    """Return lists as one table, best first: user, rank, item, name (if any) and score."""
+def to_frame(
+    bundle: Bundle, users: pl.Series, found: TopK, attributes: bool | Sequence[str] = False
+) -> pl.DataFrame:
+    """Return lists as one table, best first: user, rank, item, name (if any), score, attributes."""
+    shown = shown_attributes(bundle.about_items, attributes)
     kept = found.items >= 0
     rows, ranks = np.nonzero(kept)
     return pl.DataFrame(
@@ -229,6 +237,7 @@ def to_frame(bundle: Bundle, users: pl.Series, found: TopK) -> pl.DataFrame:
             "rank": pl.Series(ranks + 1, dtype=pl.Int32),
             **with_names(bundle, found.items[kept]).to_dict(),
             "score": found.scores[kept],
+            **{name: own.values for name, own in shown.gather(found.items[kept]).items()},
         }
     )
 
@@ -238,7 +247,8 @@ def answer_all(bundle: Bundle, queries: Sequence[Query]) -> list[Answer | Mgform
     results: dict[int, Answer | MgformerError] = {}
     groups: dict[tuple[object, ...], list[int]] = {}
     for place, query in enumerate(queries):
-        kind = query.history is None, query.exclude_seen, query.candidates, query.exclude
+        shared = query.exclude_seen, query.candidates, query.exclude, query.where, query.attributes
+        kind = query.history is None, *shared
         groups.setdefault(kind, []).append(place)
     for (are_users, *_), places in groups.items():
         group = [queries[place] for place in places]
@@ -259,13 +269,14 @@ def answer_users(
     ks: Sequence[int] | None = None,
 ) -> list[Answer]:
     """Answer for users by number. If `ks` is given, each list is cut to its own length."""
+    shown = shown_attributes(bundle.about_items, options.attributes)
     found, sources = rank_users(bundle, numbers, options)
     ks = ks or [options.k] * len(numbers)
     known = bundle.users.values
     return [
-        Answer(known[number], k, source, _items(bundle, found, row, k))
+        Answer(known[number], k, source, _items(bundle, found, row, k, shown))
         if number >= 0
-        else Answer(users[row], k, source, _items(bundle, found, row, k), unknown_user=True)
+        else Answer(users[row], k, source, _items(bundle, found, row, k, shown), unknown_user=True)
         for row, (number, k, source) in enumerate(zip(numbers.tolist(), ks, sources, strict=True))
     ]
 
@@ -288,6 +299,7 @@ def _answer_users(
 def _answer_histories(
     bundle: Bundle, queries: Sequence[Query], longest: Query
 ) -> list[Answer | MgformerError]:
+    shown = shown_attributes(bundle.about_items, longest.attributes)
     results: list[Any] = []
     for query in queries:
         try:
@@ -300,20 +312,26 @@ def _answer_histories(
         found, sources = rank_histories(bundle, [results[place] for place in places], longest)
         for row, (place, source) in enumerate(zip(places, sources, strict=True)):
             k, own = queries[place].k, results[place]
-            items = _items(bundle, found, row, k)
+            items = _items(bundle, found, row, k, shown)
             results[place] = Answer(own.user, k, source, items, own.unknown, own.unknown_user)
     return results
 
 
-def _items(bundle: Bundle, found: TopK, row: int, k: int) -> list[Recommendation]:
-    """Return the first k items of a row."""
+def _items(
+    bundle: Bundle, found: TopK, row: int, k: int, shown: Attributes
+) -> list[Recommendation]:
+    """Return the first k items of a row, with the attributes that are shown."""
     # For lists of usual length, single lookups take less time than one call of `gather`.
     items, scores = found.items[row, :k].tolist(), found.scores[row, :k].tolist()
-    return [
+    listed = [
         Recommendation(bundle.items.values[item], bundle.name_of(item), score)
         for item, score in zip(items, scores, strict=True)
         if item >= 0
     ]
+    if not shown:
+        return listed
+    rows = rows_of(shown, found.items[row, : len(listed)])
+    return [replace(one, attributes=own) for one, own in zip(listed, rows, strict=True)]
 
 
 def _explained(

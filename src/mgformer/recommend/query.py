@@ -1,13 +1,17 @@
 """What to recommend, and to whom."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import InitVar, dataclass
+from typing import Any
 
 import numpy as np
 
 from mgformer.data.ids import ExternalId
+from mgformer.data.where import Where, read_where
 from mgformer.errors import ConfigError
 
+Condition = Where | str | Mapping[str, Any]
+"""A condition on attributes: as `data/where.py` has it, as text, or as JSON."""
 SomeIds = ExternalId | Iterable[ExternalId]
 """One id, or several."""
 
@@ -32,6 +36,10 @@ class ListOptions:
     fallback: bool = False
     """Answer unknown users by their history or, without one, with popular items. By default, an
     unknown user is an error."""
+    where: Condition | None = None
+    """A condition on attributes, as text or JSON: "genres has Comedy and year >= 1990"."""
+    attributes: bool | str | Sequence[str] = False
+    """Attributes of the items to give: True for all, or names. Private ones cannot be had."""
 
     def __post_init__(self) -> None:
         if self.k < 1:
@@ -40,6 +48,11 @@ class ListOptions:
             ids = getattr(self, name, None)
             if ids is not None:
                 object.__setattr__(self, name, as_ids(ids))  # this object is frozen
+        if not isinstance(self.attributes, bool):
+            named = as_ids(self.attributes)
+            object.__setattr__(self, "attributes", named)
+        if self.where is not None:
+            object.__setattr__(self, "where", read_where(self.where))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -51,8 +51,9 @@ class Recommender(Generic[Frame]):
     """A trained model with its data: recommends items, finds similar ones, gives reasons.
 
     Create one with `fit` or `load`. Methods that recommend take the options of `ListOptions` as
-    keywords: `candidates`, `exclude`, `exclude_seen` and `fallback`. Where a method takes ids,
-    it takes a single one too. Tables are polars frames, or pandas frames if `frame` is "pandas".
+    keywords: `candidates`, `exclude`, `exclude_seen`, `fallback`, `where` and `attributes`. Where a
+    method takes ids, it takes a single one too. Tables are polars frames, or pandas frames if
+    `frame` is "pandas".
     """
 
     def __init__(self, bundle: Bundle, frame: FrameKind = "polars", *, device: str = "cpu") -> None:
@@ -155,7 +156,7 @@ class Recommender(Generic[Frame]):
             time: Column of times; False ignores times.
             rating: Column of ratings, for data={"min_rating": 4}.
             weight: Column of weights; False ignores weights.
-            data: More options of reading, such as {"min_rating": 4, "item_names": "items.csv"}.
+            data: More options of reading, such as {"min_rating": 4, "items": "items.csv"}.
             frame: "polars" or "pandas": what tables are. By default pandas if `interactions` is a
                 pandas frame, else polars.
             progress: Whether progress is shown. By default in a notebook only.
@@ -270,14 +271,14 @@ class Recommender(Generic[Frame]):
         """Return the best items of one user or several users of the training data.
 
         With `fallback=True`, unknown users get popular items; otherwise they are an error. The
-        columns are user, rank, item, name (if items have names) and score.
+        columns are user, rank, item, name (if items have names), score, and the `attributes` that
+        are asked for.
         """
         wanted = ListOptions(k=k, **options)
         numbers = lists.user_numbers(self.bundle, users, wanted)
         found, _ = lists.rank_users(self.ranked, numbers, wanted)
-        return self._shown(
-            lists.to_frame(self.bundle, lists.user_column(self.bundle, numbers, users), found)
-        )
+        column = lists.user_column(self.bundle, numbers, users)
+        return self._shown(lists.to_frame(self.bundle, column, found, wanted.attributes))
 
     def recommend_for(
         self,
@@ -304,7 +305,7 @@ class Recommender(Generic[Frame]):
         users = pl.Series([own.user], dtype=self.bundle.users.values.dtype, strict=False)
         if own.unknown_user and users.null_count():
             users = pl.Series([str(own.user)])
-        return self._shown(lists.to_frame(self.bundle, users, found))
+        return self._shown(lists.to_frame(self.bundle, users, found, wanted.attributes))
 
     def answer(self, query: Query) -> Answer:
         """Answer one query. An answer also tells its source, ignored items and reasons."""

@@ -14,7 +14,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from mgformer.data.attributes import NO_ATTRIBUTES, Attributes
 from mgformer.data.chronology import Chronology
+from mgformer.data.filters import Filters
 from mgformer.data.ids import Ids
 from mgformer.data.interactions import Interactions
 from mgformer.data.search import Searchable
@@ -34,8 +36,11 @@ class Bundle:
     history: Interactions | None
     """Known items of held-out users; None if no users are held out. After a refresh, known pairs
     with items that the model has not learned."""
-    item_names: pl.Series | None
     record: Record
+    about_items: Attributes = NO_ATTRIBUTES
+    """[I] names and other attributes of items."""
+    about_users: Attributes = NO_ATTRIBUTES
+    """[U] attributes of users."""
     per_user: pl.DataFrame | None = None
     """Test metrics of each user, with the column `user`."""
     weights: Mapping[str, Tensor] = field(default_factory=dict)
@@ -110,6 +115,11 @@ class Bundle:
         return mask
 
     @cached_property
+    def filters(self) -> Filters:
+        """Finds the items for which conditions on attributes hold."""
+        return Filters(self.about_items, len(self.items))
+
+    @cached_property
     def complete_scorer(self) -> Scorer:
         """The scorer with vectors of cold users folded in, if it has vectors.
 
@@ -127,7 +137,8 @@ class Bundle:
     def searchable_items(self) -> tuple[NDArray[np.int64], Searchable]:
         """The items by popularity: their numbers, and their ids and names for searches."""
         order = np.argsort(-self.item_degrees, kind="stable")
-        names = None if self.item_names is None else self.item_names.gather(order)
+        names = self.about_items.names
+        names = None if names is None else names.gather(order)
         return order, Searchable(self.items.decode(order), names)
 
     @cached_property
@@ -137,4 +148,5 @@ class Bundle:
 
     def name_of(self, item: int) -> str | None:
         """Return the name of an item; None if it has none."""
-        return None if self.item_names is None else self.item_names[int(item)]
+        names = self.about_items.names
+        return None if names is None else names[int(item)]

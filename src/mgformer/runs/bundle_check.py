@@ -163,41 +163,30 @@ def pairs_of(contents: Contents, name: str, users: Ids, items: Ids) -> Interacti
 def ids_of(table: pl.DataFrame, source: str) -> Ids:
     """Return the ids of a table: text or whole numbers, all different, in ascending order."""
     if "id" not in table.columns or table["id"].dtype not in (pl.String, pl.Int64):
-        _refuse_table(source, f"the columns {_shown(table)}", "a column `id` of text or integers")
+        refuse_table(source, f"the columns {_shown(table)}", "a column `id` of text or integers")
     ids = table["id"]
     if not len(ids):
-        _refuse_table(source, "no ids", "at least one")
+        refuse_table(source, "no ids", "at least one")
     if ids.null_count():
-        _refuse_table(source, "a row without an id", "an id in every row")
+        refuse_table(source, "a row without an id", "an id in every row")
     if not (ids.slice(1) > ids.slice(0, len(ids) - 1)).all():
-        _refuse_table(source, "ids out of order, or twice", "different ids in ascending order")
+        refuse_table(source, "ids out of order, or twice", "different ids in ascending order")
     return Ids(ids)
-
-
-def names_of(table: pl.DataFrame, source: str) -> pl.Series | None:
-    """Return the names of items, which may be null; None if the table has none."""
-    if table.columns not in (["id"], ["id", "name"]):
-        _refuse_table(source, f"the columns {_shown(table)}", "`id` and perhaps `name`")
-    if "name" not in table.columns:
-        return None
-    if table["name"].dtype != pl.String:
-        _refuse_table(source, f"names of {table['name'].dtype}", "text")
-    return table["name"]
 
 
 def check_per_user(table: pl.DataFrame, users: Ids, source: str) -> None:
     """Check the table of test metrics: the column `user`, then numbers."""
     first, *others = table.columns or [""]
     if first != "user" or table["user"].dtype != users.values.dtype:
-        _refuse_table(source, f"the columns {_shown(table)}", "`user` like the ids, then metrics")
+        refuse_table(source, f"the columns {_shown(table)}", "`user` like the ids, then metrics")
     for name in others:
         if not table[name].dtype.is_numeric() or table[name].null_count():
-            _refuse_table(source, f"the column {name!a}", "numbers without gaps")
+            refuse_table(source, f"the column {name!a}", "numbers without gaps")
     ids = table["user"]
     if ids.null_count() or not (ids.slice(1) > ids.slice(0, max(len(ids) - 1, 0))).all():
-        _refuse_table(source, "users out of order, or twice", "ascending ids")
+        refuse_table(source, "users out of order, or twice", "ascending ids")
     if (users.encode(ids) < 0).any():
-        _refuse_table(source, "a user without an id", "users of the bundle")
+        refuse_table(source, "a user without an id", "users of the bundle")
 
 
 def check_score(record: Record, parts: Sequence[Interactions], source: str) -> None:
@@ -218,7 +207,8 @@ def check_score(record: Record, parts: Sequence[Interactions], source: str) -> N
             raise BundleError(f"{source}: {section} of the config is no section; train it again")
 
 
-def _refuse_table(source: str, got: str, expected: str) -> NoReturn:
+def refuse_table(source: str, got: str, expected: str) -> NoReturn:
+    """Say what is wrong with a table."""
     raise BundleError(
         f"{source}: got {got}, expected {expected}; this is not a file that mgformer wrote: copy"
         " the bundle again, or train again"

@@ -34,13 +34,13 @@ from mgformer.locks import locked
 from mgformer.progress import phase
 from mgformer.ranking.scorers import Scorer
 from mgformer.runs.bundle import Bundle
+from mgformer.runs.bundle_attributes import attributes_of, packed
 from mgformer.runs.bundle_check import (
     Contents,
     check_per_user,
     check_score,
     check_values,
     ids_of,
-    names_of,
     pairs_of,
 )
 from mgformer.runs.bundle_manifest import (
@@ -91,10 +91,8 @@ def save_bundle(bundle: Bundle, folder: Path, key: bytes | None = None) -> None:
         pairs["test.missing"] = torch.from_numpy(bundle.missing)
     if bundle.stored_degrees is not None:
         pairs["item_degrees"] = torch.from_numpy(bundle.stored_degrees)
-    items = pl.DataFrame({"id": bundle.items.values})
-    if bundle.item_names is not None:
-        items = items.with_columns(bundle.item_names.rename("name"))
-    users = pl.DataFrame({"id": bundle.users.values})
+    users, about_users = packed(bundle.users, bundle.about_users)
+    items, about_items = packed(bundle.items, bundle.about_items)
     with phase("saving", None), locked(folder) as alone:
         files = {
             "scorer": _write_tensors(folder, "scorer", tensors),
@@ -111,6 +109,7 @@ def save_bundle(bundle: Bundle, folder: Path, key: bytes | None = None) -> None:
             "library": __version__,
             "scorer": described,
             "files": files,
+            "attributes": {"items": about_items, "users": about_users},
             "record": bundle.record.to_mapping(),
         }
         write_text(folder / MANIFEST, sealed(manifest, key))
@@ -148,7 +147,13 @@ def load_bundle(folder: Path, key: bytes | None = None) -> Bundle:
         items = _table(folder, manifest.files["items"])
         user_ids = ids_of(users, str(folder / manifest.files["users"].name))
         item_ids = ids_of(items, str(folder / manifest.files["items"].name))
-        names = names_of(items, str(folder / manifest.files["items"].name))
+        kinds = manifest.attributes
+        about_users = attributes_of(
+            users, kinds.get("users", {}), str(folder / manifest.files["users"].name)
+        )
+        about_items = attributes_of(
+            items, kinds.get("items", {}), str(folder / manifest.files["items"].name)
+        )
         parts = {
             name: pairs_of(pairs, name, user_ids, item_ids)
             for name in PARTS
@@ -179,8 +184,9 @@ def load_bundle(folder: Path, key: bytes | None = None) -> Bundle:
         valid=parts["valid"],
         test=parts["test"],
         history=parts.get("history"),
-        item_names=names,
         record=record,
+        about_items=about_items,
+        about_users=about_users,
         per_user=per_user,
         weights=weights,
         folded_users=folded,

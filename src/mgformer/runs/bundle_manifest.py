@@ -11,13 +11,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from mgformer.data.options import AttributeKind
 from mgformer.errors import BundleError
 from mgformer.runs.record import Record, read_record
 from mgformer.signatures import is_signed, signature_of
 from mgformer.version import __version__
 
-FORMAT = 2
-"""Format 1 had plain SHA-256 checksums of files. It is still read."""
+FORMAT = 3
+"""Format 1 had plain SHA-256 checksums of files, and format 2 had no attributes but the names of
+items. Both are still read."""
 MANIFEST = "bundle.json"
 REQUIRED = ("scorer", "pairs", "users", "items")
 FILES = (*REQUIRED, "per_user", "weights")
@@ -43,6 +45,15 @@ class File(BaseModel):
     """Of the whole file; only format 1 has it."""
 
 
+class Column(BaseModel):
+    """What a column of the items or the users holds."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+    kind: AttributeKind
+    private: bool = False
+
+
 class Manifest(BaseModel):
     """A manifest whose types are as expected."""
 
@@ -50,6 +61,7 @@ class Manifest(BaseModel):
 
     scorer: dict[str, Any]
     files: dict[Literal["scorer", "pairs", "users", "items", "per_user", "weights"], File]
+    attributes: dict[Literal["items", "users"], dict[str, Column]] = {}
     record: dict[str, Any]
 
     def record_of(self, folder: Path) -> Record:

@@ -125,7 +125,7 @@ def finish(
         valid=split.valid,
         test=split.test,
         history=split.history,
-        item_names=dataset.names_of(split.train.items),
+        **dataset.attributes_for(split.train.items, split.train.users),
         record=record,
         per_user=_per_user(test, split.train) if test else None,
         weights=fitted.weights,

@@ -61,6 +61,7 @@ def forget(bundle: Bundle, users: NDArray[np.integer]) -> Bundle:
         weights=_weights(bundle, keep),
         folded_users=np.flatnonzero(is_folded),
         missing=None if bundle.missing is None else bundle.missing[keep],
+        about_users=bundle.about_users.gather(np.flatnonzero(keep)),
     )
     return replace(after, scorer=_scorer(bundle, after, keep), record=_record(bundle, after, users))
 

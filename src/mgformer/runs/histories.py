@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import scipy.sparse as sp
 
+from mgformer.data.attributes import NO_ATTRIBUTES
 from mgformer.errors import ConfigError
 from mgformer.ranking.scorers import HistoryScorer, Scorer, SumScorer
 from mgformer.runs.bundle import Bundle
@@ -12,7 +13,7 @@ from mgformer.runs.config import RunConfig
 
 
 def without_histories(bundle: Bundle) -> Bundle:
-    """Return the recommender without the pairs of users and without figures of single users.
+    """Return the recommender without pairs, figures and attributes of single users.
 
     User vectors, what the model learned, and the number of users of each item stay. Users without
     training pairs are folded in first, because their items are left out.
@@ -27,6 +28,7 @@ def without_histories(bundle: Bundle) -> Bundle:
         history=None,
         per_user=None,
         missing=None,
+        about_users=NO_ATTRIBUTES,
         folded_users=np.zeros(0, dtype=np.int64),
         stored_degrees=bundle.item_degrees,
         record=bundle.record.model_copy(update={"histories": False}),

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("mgformer")
 
 NOT_TESTED = "; then refreshed with new pairs, which is not tested"
+NO_FILES: Mapping[str, Any] = {"items": None, "users": None, "kinds": {}, "private": ()}
+"""Options of files about items and users, which a refresh does not read."""
 OTHER_UNIT = 100
 """Times that are larger or smaller by this factor seem to have another unit."""
 
@@ -66,8 +68,8 @@ def read_new(
         source: A file, a folder, a catalog name, a data frame, or arrays (users, items, …).
         options: Options of the section [data] that differ from those of the run.
     """
-    # The k-core of a few new pairs would be empty, and the recommender has the names of its items.
-    own = {**bundle.record.config.get("data", {}), "k_core": 0, "item_names": None}
+    # The k-core of a few new pairs would be empty, and the recommender knows its items.
+    own = {**bundle.record.config.get("data", {}), "k_core": 0, **NO_FILES}
     if bundle.train.times is None and bundle.train.places is not None:
         own["order"] = "file"
     described = build_data_config({**own, **(options or {})}, "options")
@@ -107,6 +109,7 @@ def refresh(bundle: Bundle, new: Dataset) -> Bundle:
         history=None if is_learned.all() else pairs.subset(~is_learned),
         weights={} if num_new_users else bundle.weights,
         folded_users=np.flatnonzero(~trained),
+        about_users=bundle.about_users.for_ids(bundle.users, pairs.users),
     )
     scorer = _scorer(bundle, after, numbers)
     before = bundle.record.refreshed

@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from mgformer.data.attributes import joined
 from mgformer.data.dataset import Dataset
 from mgformer.data.ids import Ids
 from mgformer.data.interactions import Interactions
@@ -53,7 +54,15 @@ def together(before: Bundle, new: Dataset) -> Dataset:
     if weights is not None:
         sides["weight"] = pl.Series(weights)
     interactions = Interactions.from_frame(pl.DataFrame(sides))
-    return Dataset(new.name, interactions, None, _names(before, new, interactions.items))
+    old_items, old_users = (before.items, before.about_items), (before.users, before.about_users)
+    new_items = (new.interactions.items, new.about_items)
+    new_users = (new.interactions.users, new.about_users)
+    return Dataset(
+        new.name,
+        interactions,
+        about_items=joined([old_items, new_items], interactions.items),
+        about_users=joined([old_users, new_users], interactions.users),
+    )
 
 
 def check_joinable(before: Bundle, new: Dataset) -> None:
@@ -120,21 +129,6 @@ def without_leak(split: Split, before: Bundle) -> Split:
         train = train.union(part.subset(known))
         rest.append(part.subset(~known))
     return replace(split, train=train, valid=rest[0], test=rest[1])
-
-
-def _names(before: Bundle, new: Dataset, items: Ids) -> pl.Series | None:
-    """Return item names: from the new data, or else from the old run."""
-    known: dict[str | int, str] = {}
-    for ids, names in (
-        (before.items, before.item_names),
-        (new.interactions.items, new.item_names),
-    ):
-        if names is not None:
-            pairs = zip(ids.values, names, strict=True)
-            known.update({item: name for item, name in pairs if name is not None})
-    if not known:
-        return None
-    return pl.Series("name", [known.get(item) for item in items.values], dtype=pl.String)
 
 
 def adopt(model: TrainableModel, before: Bundle, users: Ids, items: Ids) -> None:

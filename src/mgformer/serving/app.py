@@ -18,6 +18,7 @@ from starlette.exceptions import HTTPException
 from mgformer.data.formats.feedback import PREFIX
 from mgformer.recommend.answer import Answer
 from mgformer.recommend.finding import find_items
+from mgformer.recommend.shown import described
 from mgformer.serving import schemas
 from mgformer.serving.card import model_card
 from mgformer.serving.failures import FAILURES, handlers
@@ -236,6 +237,12 @@ def _add_answers(
         """Find items by a part of their name or id; without `q`, return the most popular."""
         engine = models.choose(request, model).engine
         return (await engine.run(find_items, engine.bundle, q, limit)).to_dicts()
+
+    @app.get("/attributes", response_model=list[schemas.Column])
+    async def attributes(request: Request, model: ModelName = None) -> Any:
+        """List the attributes of items by which requests may filter: kinds, ranges, top values."""
+        engine = models.choose(request, model).engine
+        return await engine.run(described, engine.bundle.about_items)
 
     @app.get("/model")
     async def describe(request: Request, model: ModelName = None) -> dict[str, Any]:

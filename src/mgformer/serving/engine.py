@@ -167,7 +167,10 @@ class Engine:
         if (
             vectors is not None
             and vectors.items.numel() * len(queries) <= self.quick_products
-            and not any(query.explain or query.candidates or query.exclude for query in queries)
+            and not any(
+                query.explain or query.candidates or query.exclude or query.where
+                for query in queries
+            )
         ):
             return answer_all(bundle, queries)
         loop = asyncio.get_running_loop()

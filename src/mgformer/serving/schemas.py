@@ -11,6 +11,9 @@ from typing import Annotated, Any
 import pydantic
 from pydantic import BaseModel, ConfigDict, Field
 
+from mgformer.data.attribute_file import LONGEST_NAME, MOST_COLUMNS
+from mgformer.data.options import AttributeKind
+from mgformer.data.where import LONGEST, read_where
 from mgformer.recommend.answer import Answer, TextId
 from mgformer.recommend.query import Query
 from mgformer.serving.limits import Limits
@@ -25,6 +28,16 @@ def _to_int(value: object) -> object:
 
 
 Int = Annotated[pydantic.StrictInt, pydantic.BeforeValidator(_to_int)]
+Where = Annotated[
+    dict[str, Any] | Annotated[str, Field(max_length=LONGEST)],
+    pydantic.AfterValidator(read_where),
+    pydantic.WithJsonSchema(
+        {"anyOf": [{"type": "object"}, {"type": "string", "maxLength": LONGEST}]}
+    ),
+]
+AttributeNames = Annotated[
+    list[Annotated[str, Field(max_length=LONGEST_NAME)]], Field(max_length=MOST_COLUMNS)
+]
 Id = Annotated[pydantic.StrictStr, Field(max_length=ID_LENGTH)] | Int
 
 
@@ -78,6 +91,11 @@ def request_bodies(limits: Limits, a_user: Any, an_item: Any) -> SimpleNamespace
         """Items that are never recommended. Unknown ids are ignored."""
         strict: bool = False
         """Answer unknown users with a 404."""
+        where: Where | None = None
+        """A condition on attributes: {"genres": {"has": "Comedy"}, "year": {">=": 1990}}, or text:
+        genres has Comedy and year >= 1990."""
+        attributes: bool | AttributeNames = False
+        """Give the attributes of each item: all, or those that are named."""
         explain: bool = False
         """Give the items of the user that contribute most to each recommendation."""
 
@@ -104,6 +122,10 @@ def request_bodies(limits: Limits, a_user: Any, an_item: Any) -> SimpleNamespace
         strict: bool = False
         """Answer with a 404 if a user is unknown. Otherwise unknown users get popular items, and
         their answers say so."""
+        where: Where | None = None
+        """A condition on attributes, as in /recommend."""
+        attributes: bool | AttributeNames = False
+        """Give the attributes of each item: all, or those that are named."""
 
         def queries(self) -> list[Query]:
             """Return the queries that this asks."""
@@ -202,6 +224,29 @@ class Item(BaseModel):
 
     item: TextId
     name: str | None = None
+
+
+class Value(BaseModel):
+    """A value of an attribute, and how many items have it."""
+
+    value: str | bool
+    count: int
+
+
+class Column(BaseModel):
+    """An attribute of items, by which requests may filter."""
+
+    name: str
+    kind: AttributeKind
+    missing: int
+    """Items whose value is not known."""
+    min: float | str | None = None
+    """The lowest number, or the first date."""
+    max: float | str | None = None
+    distinct: int | None = None
+    """The number of different values."""
+    values: list[Value] | None = None
+    """The most frequent values."""
 
 
 class SimilarItem(Item):

@@ -31,8 +31,8 @@ def to_parquet(bundle: Bundle) -> Export:
     for side, (ids, vectors) in sides.items():
         array = pl.Series(vectors.numpy(), dtype=pl.Array(pl.Float32, vectors.shape[1]))
         table = pl.DataFrame({"id": ids.values, "vector": array})
-        if side == "item" and bundle.item_names is not None:
-            table = table.with_columns(bundle.item_names.rename("name"))
+        if side == "item" and bundle.about_items.names is not None:
+            table = table.with_columns(bundle.about_items.names)
         files[f"{side}_vectors.parquet"] = table.write_parquet
     if (guide := guide_of(bundle)) is not None:
         files["guide.parquet"] = _weights_table(bundle, guide).write_parquet
