@@ -152,7 +152,9 @@ def table_changes(draw: st.DrawFn) -> Change:
         if way == "reverse":
             return table.reverse()
         if way == "type":
-            return table.with_columns(pl.col(name).cast(dtype, strict=False))
+            with contextlib.suppress(pl.exceptions.InvalidOperationError):  # of arrays
+                return table.with_columns(pl.col(name).cast(dtype, strict=False))
+            return table
         if way == "null":
             return table.with_columns(pl.when(~at).then(name))
         if way == "value":

@@ -189,7 +189,35 @@ OTHERS: dict[str, tuple[Craft, str]] = {
         lambda f: change_table(f, "users", lambda t: t.rename({"id": "user"})), "a column `id`",
     ),
     "names of numbers": (
-        lambda f: change_table(f, "items", lambda t: t.with_columns(name=1)), "expected text",
+        lambda f: change_table(f, "items", lambda t: t.with_columns(name=1)), "expected String",
+    ),
+    "a column of no kind": (
+        lambda f: change_table(f, "items", lambda t: t.with_columns(more=1)),
+        "expected columns that the manifest describes",
+    ),
+    "a kind of no column": (
+        lambda f: change_table(f, "items", lambda t: t.drop("price")), "expected a column 'price'",
+    ),
+    "prices of another kind": (
+        manifest(lambda m: m["attributes"]["items"]["price"].update(kind="flag")),
+        "got Int64 in the column 'price', expected Boolean",
+    ),
+    "an unknown kind": (
+        manifest(lambda m: m["attributes"]["items"]["price"].update(kind="cost")),
+        "attributes.items.price.kind",
+    ),
+    "infinite prices": (
+        lambda f: change_table(
+            f, "items", lambda t: t.with_columns(pl.col("price").cast(pl.Float64) / 0)
+        ),
+        "got a number in the column 'price', expected finite ones",
+    ),
+    "embeddings that are not finite": (
+        lambda f: change_table(
+            f, "items", lambda t: t.with_columns(look=pl.Series([[float("nan")] * 3] * t.height,
+                                                 dtype=pl.Array(pl.Float32, 3)))
+        ),
+        "got a number in the column 'look', expected finite ones",
     ),
     "no rows": (lambda f: change_table(f, "users", lambda t: t.head(0)), "no ids"),
     "text metrics": (

@@ -175,7 +175,7 @@ def _add_answers(
     """Add the routes that answer questions about one user, about items and about the models."""
     first = models.default.engine.bundle
     a_user, an_item = first_id(first.users, shown=list_users), first_id(first.items)
-    bodies = schemas.request_bodies(limits, a_user, an_item)
+    bodies = schemas.request_bodies(limits, a_user, an_item, first.about_items)
 
     # The first two encode their answers themselves: FastAPI would need more time to validate and
     # convert a list than the engine needs to make it.

@@ -11,12 +11,15 @@ from typing import Annotated, Any
 import pydantic
 from pydantic import BaseModel, ConfigDict, Field
 
-from mgformer.data.attribute_file import LONGEST_NAME, MOST_COLUMNS
+from mgformer.data.attribute_file import MOST_COLUMNS
+from mgformer.data.attributes import NO_ATTRIBUTES, Attributes
 from mgformer.data.options import AttributeKind
-from mgformer.data.where import LONGEST, read_where
+from mgformer.data.where import read_where
 from mgformer.recommend.answer import Answer, TextId
 from mgformer.recommend.query import Query
+from mgformer.recommend.shown import shown_attributes
 from mgformer.serving.limits import Limits
+from mgformer.serving.where_schema import where_schema
 
 ANSWER = pydantic.TypeAdapter(Answer)
 ID_LENGTH = 512
@@ -28,16 +31,6 @@ def _to_int(value: object) -> object:
 
 
 Int = Annotated[pydantic.StrictInt, pydantic.BeforeValidator(_to_int)]
-Where = Annotated[
-    dict[str, Any] | Annotated[str, Field(max_length=LONGEST)],
-    pydantic.AfterValidator(read_where),
-    pydantic.WithJsonSchema(
-        {"anyOf": [{"type": "object"}, {"type": "string", "maxLength": LONGEST}]}
-    ),
-]
-AttributeNames = Annotated[
-    list[Annotated[str, Field(max_length=LONGEST_NAME)]], Field(max_length=MOST_COLUMNS)
-]
 Id = Annotated[pydantic.StrictStr, Field(max_length=ID_LENGTH)] | Int
 
 
@@ -64,12 +57,29 @@ def _kind_of_history(history: object) -> str:
     return "dated" if isinstance(first, dict | DatedItem) else "ids"
 
 
-def request_bodies(limits: Limits, a_user: Any, an_item: Any) -> SimpleNamespace:
-    """Return the request bodies. The examples in their schema name an existing user and item."""
+def request_bodies(
+    limits: Limits, a_user: Any, an_item: Any, about: Attributes = NO_ATTRIBUTES
+) -> SimpleNamespace:
+    """Return the request bodies.
+
+    The examples in their schema name an existing user and item, and the filters have the attributes
+    `about` items. Requests are checked against those of the bundle in service, not against these.
+    """
     k_field = Field(min(20, limits.k), ge=1, le=limits.k)
     most = limits.history_items
     Ids = Annotated[list[Id], Field(max_length=most), pydantic.Tag("ids")]
     Dated = Annotated[list[DatedItem], Field(min_length=1, max_length=most), pydantic.Tag("dated")]
+    Where = Annotated[
+        dict[str, Any],
+        pydantic.AfterValidator(read_where),
+        pydantic.WithJsonSchema(where_schema(about)),
+    ]
+    shown = {"type": "string", "enum": [*shown_attributes(about, True)]}
+    Names = Annotated[
+        list[str],
+        Field(max_length=MOST_COLUMNS),
+        pydantic.WithJsonSchema({"type": "array", "maxItems": MOST_COLUMNS, "items": shown}),
+    ]
     History = Annotated[Ids | Dated, pydantic.Discriminator(_kind_of_history)]
 
     class Recommend(Body):
@@ -92,9 +102,8 @@ def request_bodies(limits: Limits, a_user: Any, an_item: Any) -> SimpleNamespace
         strict: bool = False
         """Answer unknown users with a 404."""
         where: Where | None = None
-        """A condition on attributes: {"genres": {"has": "Comedy"}, "year": {">=": 1990}}, or text:
-        genres has Comedy and year >= 1990."""
-        attributes: bool | AttributeNames = False
+        """A condition on attributes: {"genres": {"has": "Comedy"}, "year": {">=": 1990}}."""
+        attributes: bool | Names = False
         """Give the attributes of each item: all, or those that are named."""
         explain: bool = False
         """Give the items of the user that contribute most to each recommendation."""
@@ -124,7 +133,7 @@ def request_bodies(limits: Limits, a_user: Any, an_item: Any) -> SimpleNamespace
         their answers say so."""
         where: Where | None = None
         """A condition on attributes, as in /recommend."""
-        attributes: bool | AttributeNames = False
+        attributes: bool | Names = False
         """Give the attributes of each item: all, or those that are named."""
 
         def queries(self) -> list[Query]:
