@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from mgformer.data.attribute_types import attribute_of, years_in
+from mgformer.data.attribute_types import Place, attribute_of, years_in
 from mgformer.data.attributes import NAME, Attribute, Attributes, Side
 from mgformer.data.formats import format_of
 from mgformer.data.formats.columns import role_of
@@ -20,7 +20,7 @@ from mgformer.data.formats.jsonl import json_records
 from mgformer.data.formats.packed import read_bytes
 from mgformer.data.formats.parquet import opened_parquet
 from mgformer.data.formats.text import guess_separator, split_rows
-from mgformer.data.formats.values import POLARS_ERRORS, Place, first_line, shown
+from mgformer.data.formats.values import POLARS_ERRORS, first_line, shown
 from mgformer.data.ids import Ids
 from mgformer.data.options import DataConfig
 from mgformer.errors import DataError, did_you_mean

@@ -12,9 +12,11 @@ from datetime import UTC, datetime
 import polars as pl
 
 from mgformer.data.attributes import Attribute, Kind
-from mgformer.data.formats.values import POLARS_ERRORS, Place, shown
+from mgformer.data.formats.values import POLARS_ERRORS, shown
 from mgformer.errors import DataError
 
+Place = Callable[[int], str]
+"""Turns the position of a row into the place that an error names, such as "items.csv:7"."""
 FLAGS = {"true": True, "yes": True, "false": False, "no": False}
 BITS = {"1": True, "0": False}
 BETWEEN = "|"
