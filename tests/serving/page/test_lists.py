@@ -183,7 +183,7 @@ def test_names_of_any_script_keep_their_direction_and_ids_stay_whole(
     pairs = [(user, items[(at + step) % 6]) for at, user in enumerate(users) for step in range(3)]
     pl.DataFrame(pairs, schema=["user", "item"], orient="row").write_csv(tmp_path / "pairs.csv")
     pl.DataFrame({"item": items, "name": names}).write_csv(tmp_path / "names.csv")
-    named = ("--set", f"data.item_names={tmp_path / 'names.csv'}")
+    named = ("--set", f"data.items={tmp_path / 'names.csv'}")
     pairs_file, out = str(tmp_path / "pairs.csv"), str(tmp_path / "run")
     succeed("train", pairs_file, "--model", "ease", *named, "--out", out)
     browser.resize(390)
