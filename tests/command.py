@@ -45,7 +45,7 @@ def succeed(*arguments: object) -> str:
 def assert_one_line(done: Done, expected: str) -> None:
     assert done.returncode == 2, done
     assert done.stdout == ""
-    lines = [line for line in done.stderr.splitlines() if line.strip()]
-    assert len(lines) == 1, done.stderr
-    assert lines[0].startswith("error: ")
-    assert expected in lines[0]
+    *before, last = [line for line in done.stderr.splitlines() if line.strip()]
+    assert all(": columns: " in line for line in before), done.stderr  # of a file that was read
+    assert last.startswith("error: ")
+    assert expected in last

@@ -28,7 +28,8 @@ def test_the_lock_has_the_versions_of_the_constraints() -> None:
     locked, constrained = pins(LOCK), pins(ROOT / "constraints.txt")
     assert "torch" not in locked
     different = {name for name, version in constrained.items() if locked.get(name) != version}
-    assert different == {"torch"}
+    # The tests of mlflow have a server of their own, so nobody needs to install it.
+    assert different == {"torch", "mlflow-skinny"}
 
 
 def test_the_lowest_versions_are_those_of_the_metadata() -> None:
