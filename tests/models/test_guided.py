@@ -7,13 +7,7 @@ from torch.nn import functional
 
 from mgformer.data.sampling import Batch
 from mgformer.graph.bipartite import Graph
-from mgformer.models.guided import (
-    Guided,
-    aged_adjacency,
-    attention_weights,
-    guide_lists,
-    guided_attention,
-)
+from mgformer.models.guided import Guided, attention_weights, guide_lists, guided_attention
 from mgformer.models.simple.ridge import Ridge
 from mgformer.ranking.scorers import HistoryScorer
 from tests.graph.oracles_graph import largest
@@ -184,19 +178,3 @@ def test_users_look_where_the_guide_points_with_aged_histories(random_graph):
     np.testing.assert_allclose(found, expected, atol=1e-5)
     unaged = guided_attention(guide, plain, 3, 2.0, 3.0)[:12, 12:].toarray()
     assert np.abs(unaged - found).max() > 0.01
-
-
-def test_the_hop_of_users_ages_and_keeps_its_sum(random_graph):
-    plain = random_graph(12, 9)
-    r, before = plain.interactions, plain.adjacency.toarray()
-    positions = np.random.default_rng(0).random(r.nnz).astype(np.float32)
-    found = aged_adjacency(Graph(r, positions), 3.0).toarray()
-    expected = before.copy()
-    for user in range(12):
-        for place in range(r.indptr[user], r.indptr[user + 1]):
-            expected[user, 12 + r.indices[place]] *= np.exp(-3 * (1 - positions[place]))
-        if before[user].sum():
-            expected[user] *= before[user].sum() / expected[user].sum()
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-8)
-    assert np.abs(found - before).max() > 0.01
-    assert aged_adjacency(plain, 3.0) is plain.adjacency  # no order is known

@@ -11,8 +11,7 @@ tokens:
   With them, most training pairs would stand in the user's own list, but few new pairs would.
 - An item attends half to the K items that the guide recommends to a history of this item alone,
   half to the K users in whose lists it scores highest.
-- Â e is one hop on the graph, for data in which it helps. Where the score uses time, the items of
-  a user age in it, so that a user's vector follows what the user did last.
+- Â e is one hop on the graph, for data in which it helps.
 
 A row of M sums to 1, or to less if the node lacks neighbors of one kind. The weights are fixed, so
 I + β M + w Â is one sparse matrix, and a training step reads only the nodes of its batch and their
@@ -44,7 +43,6 @@ from mgformer.graph.sparse import (
     PaddedRows,
     SparseProduct,
     csr_matmul,
-    scaled,
     sparse_product,
     top_of_product,
     top_per_row,
@@ -96,8 +94,8 @@ class Guided(TrainableModel):
         graph_weight: Annotated[NonNegativeFloat, Float(0.0, 1.0)] = 0.0
         """w, weight of one hop on the graph."""
         recency: NonNegativeFloat | None = None
-        """How fast the items of a user age in what the user looks at: the guide's list, and the
-        hop on the graph. 1 by default. It is used where the score uses time."""
+        """How fast the items of a user age when the guide says where the user looks, 1 by default.
+        It is used where the score uses time."""
         uniformity_weight: Annotated[NonNegativeFloat, Float(0.1, 10.0, log=True)] = 0.5
         """Weight of uniformity in the loss."""
         uniformity_t: float = Field(2.0, gt=0, le=20)
@@ -139,11 +137,9 @@ class Guided(TrainableModel):
     def __init__(self, config: ModelConfig, graph: Graph, rng: np.random.Generator) -> None:
         super().__init__(config, graph, rng)
         options = self.config
-        kappa = 1.0 if options.recency is None else options.recency
         self.regression: HistoryScorer | None = None
         encodings = None
         if options.guide == "spectral":
-            kappa = 0.0
             encodings = encodings_of(graph, options.rank or 128, rng, normalized=True)
             encodings = functional.normalize(encodings)
             attention = spectral_attention(
@@ -156,14 +152,14 @@ class Guided(TrainableModel):
                 graph,
                 options.num_neighbors,
                 options.sharpness or 2.0,
-                kappa,
+                1.0 if options.recency is None else options.recency,
             )
         self.attention = attention  # M [N, N]
         matrix = sp.eye_array(self.num_nodes, dtype=np.float32, format="csr")
         matrix = matrix + options.attention_weight * attention
         self.adjacency: sp.csr_array | None = None
         if options.graph_weight:
-            self.adjacency = aged_adjacency(graph, kappa)
+            self.adjacency = graph.adjacency
             matrix = matrix + options.graph_weight * self.adjacency
         self.matrix = sp.csr_array(matrix, dtype=np.float32)  # I + β M + w Â [N, N]
         self.hop: SparseProduct | None = None  # Â on a device, if it is used
@@ -257,18 +253,6 @@ def aged_histories(graph: Graph, kappa: float) -> sp.csr_array:
     if graph.positions is None or not kappa:
         return r
     return sp.csr_array((recency(graph.positions, kappa), r.indices, r.indptr), shape=r.shape)
-
-
-def aged_adjacency(graph: Graph, kappa: float) -> sp.csr_array:
-    """Return Â [N, N], in which the items of a user age by κ; each row keeps its sum."""
-    if graph.positions is None or not kappa:
-        return graph.adjacency
-    plain = graph.normalized
-    aged = plain.multiply(aged_histories(graph, kappa)).tocsr()
-    sums = [np.maximum(part.sum(axis=1), 1e-12) for part in (plain, aged)]
-    to_items = scaled(sp.csr_array(aged), sums[0] / sums[1], np.ones(graph.num_items))
-    blocks = [[None, to_items], [plain.T, None]]
-    return sp.csr_array(sp.block_array(blocks, format="csr", dtype=np.float32))
 
 
 def guide_lists(guide: HistoryScorer, histories: sp.csr_array, count: int) -> sp.csr_array:
