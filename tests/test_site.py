@@ -1,6 +1,8 @@
 """The documentation builds as a site, and the notebook of the guide runs."""
 
+import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -24,7 +26,21 @@ def test_the_site_builds_without_a_warning_and_loads_nothing_from_elsewhere(tmp_
     home = (tmp_path / "index.html").read_text()
     assert "who interacted with what" in home
     assert 'src="http' not in home
+    assert 'href="guide/notebook/"' in home  # the page, not the file
+    notebook = (tmp_path / "guide/notebook/index.html").read_text()
+    shown = json.loads(NOTEBOOK.read_text())["cells"]
+    assert notebook.count("<pre>") >= sum(cell["cell_type"] == "code" for cell in shown) > 6
+    assert "<strong>guided</strong> on demo" in notebook
+    assert "<th>metric</th><th>test</th>" in notebook
+    assert (tmp_path / "guide/notebook.ipynb").is_file()
     assert "recommend_for" in (tmp_path / "reference/python/index.html").read_text()
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    _, navigation = (ROOT / "mkdocs.yml").read_text().split("\nnav:\n")
+    listed = re.findall(r": (\S+\.md)$", navigation, flags=re.MULTILINE)
+    pages = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}
+    assert sorted(listed) == sorted(pages | {"index.md", "guide/notebook.md"})
 
 
 @pytest.mark.slow
