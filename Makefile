@@ -52,7 +52,7 @@ format: setup  ## rewrite files in the project's style
 check: lint test  ## what a change must pass
 
 docs: setup  ## build the documentation as a site in build/site
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict  # --quiet would hide warnings from --strict
 
 results: setup  ## write the figures of results/ into the documents
 	$(BIN)/python -m tools.render
