@@ -7,6 +7,7 @@ with the reason. A new block that is in none of them is run, or fails.
 
 import functools
 import importlib
+import importlib.util
 import json
 import re
 import shlex
