@@ -171,6 +171,20 @@ def published(dataset: str, preset: str, split: str) -> Figures | None:
     return known.get(preset) or known.get(f"{name}-paper")
 
 
+def cold() -> str:
+    """Return how well items without interactions are recommended."""
+    rows = []
+    for path in sorted((RESULTS / "cold").glob("*/*.json")):
+        own = read_json(path)
+        warm = own["warm"]["with"] / own["warm"]["without"]
+        rows.append(
+            [own["name"], f"{own['cold']:.4f}", f"{own['random']:.4f}", "0", f"{warm:.4f}",
+             str(own["epochs"] or NOTHING), str(own["seed"])]
+        )  # fmt: skip
+    columns = ["model", "Recall@20", "random order", "popularity", "warm", "epochs", "seed"]
+    return Table(columns, rows).markdown()
+
+
 def folding() -> str:
     """Return how good new users are served, beside the same users trained."""
     lines = []
@@ -282,6 +296,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "table2-wide": wide,
     "table3": table3,
     "presets": presets,
+    "cold": cold,
     "folding": folding,
     "selection": selection,
     "performance": performance,

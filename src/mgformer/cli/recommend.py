@@ -29,6 +29,9 @@ FALLBACK = "Recommend popular items, or those of --history, to unknown users."
 WHERE = """\
 Recommend only items whose attributes fulfill a condition: "genres has Comedy and year >= 1990",
 or the same in JSON."""
+RULES = "Follow the rules of a TOML file instead of those of the recommender."
+DIVERSITY = "How much an item loses by resembling those before it in the list."
+AT_MOST = "So many items of a list may share a value of an attribute; can be repeated."
 SHOW = "Show these attributes of items, separated by commas; * for all."
 OUT = "Write user, rank, item, name (if any), score to a .parquet, .csv or .jsonl file."
 
@@ -43,6 +46,9 @@ def command(
     candidates: Path | None = Option(None, help="File of items to choose from, one id per line."),
     exclude: Path | None = Option(None, help="File of items to leave out, one id per line."),
     where: str | None = Option(None, metavar="CONDITION", help=WHERE),
+    rules: Path | None = Option(None, metavar="FILE", help=RULES),
+    diversity: float = Option(0.0, metavar="0 TO 1", help=DIVERSITY),
+    at_most: list[str] = Option([], "--at-most", metavar="NAME=COUNT", help=AT_MOST),
     show: str | None = Option(None, metavar="NAMES", help=SHOW),
     with_seen: bool = Option(False, help="Include items that the user already has."),
     fallback: bool = Option(False, "--fallback", help=FALLBACK),
@@ -74,6 +80,8 @@ def command(
         check_target(target)
     with working():
         recommender = Recommender.load(run, key_in(signed), device=device or "auto")
+        if rules is not None:
+            recommender = recommender.with_rules(rules)
         items = recommender.bundle.items
         if not recommender.bundle.record.histories and not with_seen and not history:
             err.print(
@@ -85,6 +93,8 @@ def command(
             "exclude_seen": not with_seen,
             "fallback": fallback,
             "where": where,
+            "diversity": diversity,
+            "at_most": _counts(at_most),
         }
         if show is not None:
             listed = [name.strip() for name in show.split(",")]
@@ -129,6 +139,17 @@ def command(
             _show(recommender, answer)
         if total > MOST_SHOWN:
             out.print(f"… and {total - MOST_SHOWN:,} more users; use --out or --json for all")
+
+
+def _counts(named: list[str]) -> dict[str, int] | None:
+    """Return the counts of --at-most NAME=COUNT."""
+    counts = {}
+    for one in named:
+        name, _, count = one.rpartition("=")
+        if not name or not count.isdecimal():
+            raise ConfigError(f"--at-most {one}: expected NAME=COUNT, such as genres=3")
+        counts[name] = int(count)
+    return counts or None
 
 
 def _warn_unknown(answer: "Answer", ids: "Ids") -> None:

@@ -16,6 +16,7 @@ from mgformer.files import make_folder
 
 RUNS = """\
 Folder of a trained recommender; or several with names: a=RUN1 b=RUN2. The first is the default."""
+RULES = "Follow the rules of a TOML file instead of those of the recommender."
 FEEDBACK = "Take interactions at POST /feedback, and append them to a log in this folder."
 SHARE = """\
 Share of the users who get a model if a request names none: --share a=0.9 --share b=0.1. Can be
@@ -36,6 +37,7 @@ def command(
     ),
     no_users: bool = Option(False, "--no-users", help="Do not list, search or compare users."),
     feedback: Path | None = Option(None, metavar="FOLDER", help=FEEDBACK),
+    rules: Path | None = Option(None, metavar="FILE", help=RULES),
     max_k: int = Option(1_000, min=1, help="Largest k of a request."),
     max_body: int = Option(1_000_000, min=1, help="Largest body of a request, in bytes."),
     max_header: int = Option(32_768, min=256, help="Largest headers of a request, in bytes."),
@@ -56,6 +58,7 @@ def command(
         import uvicorn
 
         from mgformer.runs.bundle_files import load_bundle
+        from mgformer.runs.rules import Ruled, read_rules
         from mgformer.serving import worker
         from mgformer.serving.connections import LimitedConnection
         from mgformer.serving.limits import ConnectionLimits
@@ -71,7 +74,9 @@ def command(
     with working():
         # A broken bundle is reported once, before any worker starts.
         for folder in folders.values():
-            load_bundle(folder, key_in(signed))
+            bundle = load_bundle(folder, key_in(signed))
+            if rules is not None:
+                Ruled(read_rules(rules), bundle.filters, bundle.items, str(rules))
     # Workers are separate processes. They read from the environment what to serve.
     os.environ[worker.RUNS] = json.dumps({name: str(run) for name, run in folders.items()})
     os.environ[worker.SIGNED] = "" if signed is None else str(signed.absolute())
@@ -81,6 +86,7 @@ def command(
         "hosts": allowed_hosts(host, allow_host),
         "list_users": not no_users,
         "feedback": None if feedback is None else str(feedback.absolute()),
+        "rules": None if rules is None else str(rules.absolute()),
     }
     os.environ[worker.OPTIONS] = json.dumps(options)
     connections = ConnectionLimits(

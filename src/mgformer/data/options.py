@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from mgformer.errors import did_you_mean
 from mgformer.outside import is_outside
 
-SPLITS = ("auto", "ratio", "last", "time", "users", "given")
+SPLITS = ("auto", "ratio", "last", "time", "users", "items", "given")
 VALID_SHARE = 0.1
 OPTIONS = ConfigDict(
     frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False
@@ -104,7 +104,8 @@ class SplitConfig(BaseModel):
 
     kind: str = "auto"
     """ratio: random items of each user (the paper's protocol); last: each user's last items; time:
-    one cut in time for all users; users: whole users; given: the dataset's own parts; auto: given
+    one cut in time for all users; users: whole users; items: whole items, known by their
+    attributes only; given: the dataset's own parts; auto: given
     if the dataset has parts, time if it has times, else ratio. A split from outside,
     package.module:function, gets the pairs, these options and a generator, and returns 0 (train), 1
     (validation) or 2 (test) for each pair."""
@@ -116,7 +117,7 @@ class SplitConfig(BaseModel):
     """With given: which items of a user are taken from train for validation. last: the latest;
     auto: last if times or an order are known, else random."""
     test: float = Field(0.1, ge=0, lt=1)
-    """Test share, counted like valid; ignored with given."""
+    """Test share, counted like valid; of all items with items; ignored with given."""
     history: float = Field(0.5, gt=0, lt=1)
     """With users: share of a held-out user's items that the model sees before it ranks."""
     refit: bool | None = None

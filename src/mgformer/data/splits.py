@@ -48,6 +48,11 @@ class Split:
     misses. None if there are none."""
 
     @property
+    def cold_items(self) -> NDArray[np.int64] | None:
+        """The items that are held out whole, by number; None unless kind is items."""
+        return np.unique(self.test.indices).astype(np.int64) if self.kind == "items" else None
+
+    @property
     def before_test(self) -> Interactions:
         """Train and validation together."""
         return self.train.union(self.valid) if self.whole is None else self.whole
@@ -70,7 +75,7 @@ def split_dataset(dataset: Dataset, options: SplitConfig, rng: np.random.Generat
                 else ""
             )
         )
-    builtin = {"ratio": _ratio, "last": _last, "time": _time, "users": _users}
+    builtin = {"ratio": _ratio, "last": _last, "time": _time, "users": _users, "items": _items}
     cut = builtin.get(kind) or partial(_outside, kind)
     labels = cut(pairs, options, rng)
     train, valid, test, history = (pairs.subset(labels == part) for part in range(4))
@@ -153,6 +158,8 @@ def _protocol(kind: str, options: SplitConfig) -> str:
         "last": "last item of each user for test, the one before for validation",
         "time": f"one moment for all, {shares} of the interactions",
         "users": f"whole users held out, {shares}, known by {options.history:g} of their items",
+        "items": f"{options.test:g} of the items held out whole for test and ranked among"
+        f" themselves; validation {options.valid_share:g} of each user's other items",
     }
     return known.get(kind, "a split from outside")
 
@@ -237,6 +244,22 @@ def _users(pairs: Interactions, options: SplitConfig, rng: np.random.Generator) 
     place = _places_within_users(pairs, rng.random(len(pairs)))
     labels = role[pairs.rows]
     labels[(labels != TRAIN) & (place < known[pairs.rows])] = HISTORY
+    return labels
+
+
+def _items(pairs: Interactions, options: SplitConfig, rng: np.random.Generator) -> NDArray[np.int8]:
+    """Hold out whole items for test; validation is random pairs of the others."""
+    num_test = int(pairs.num_items * options.test)
+    is_test = np.zeros(pairs.num_items, dtype=bool)
+    is_test[rng.permutation(pairs.num_items)[:num_test]] = True
+    rest = pairs.subset(~is_test[pairs.indices])
+    if not len(rest) or not num_test:
+        raise DataError(
+            f"cannot hold out {num_test} of {pairs.num_items} items; change --set split.test"
+        )
+    num_valid, none = held_out_counts(np.diff(rest.indptr), options.valid_share, 0.0)
+    labels = np.full(len(pairs), TEST, dtype=np.int8)
+    labels[~is_test[pairs.indices]] = _label_tails(rest, rng.random(len(rest)), num_valid, none)
     return labels
 
 

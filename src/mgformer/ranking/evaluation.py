@@ -73,6 +73,7 @@ def evaluate(
     options: EvaluationConfig = EvaluationConfig(),  # noqa: B008 -- frozen
     known: sp.csr_array | None = None,
     missing: NDArray[np.int64] | None = None,
+    candidates: NDArray[np.int64] | None = None,
 ) -> Evaluation | None:
     """Rank all items for the users of `held_out`, masking `seen`; None if there are no such users.
 
@@ -87,6 +88,7 @@ def evaluate(
         known: [U, I] pairs that the model knows; `seen` by default.
         missing: [U] held-out items of each user that the scorer does not have; none by default.
             They count as misses.
+        candidates: Items that are ranked; all by default.
     """
     known = seen if known is None else known
     wanted: NDArray[np.int64] = np.diff(held_out.indptr)
@@ -96,7 +98,9 @@ def evaluate(
     if not len(users):
         return None
     ks = options.ks
-    ranked = top_k(scorer, users, max(ks), seen=seen, memory_mb=options.memory_mb).items
+    ranked = top_k(
+        scorer, users, max(ks), seen=seen, candidates=candidates, memory_mb=options.memory_mb
+    ).items
     relevant = wanted[users]
     hits = _hits(held_out, users, ranked)
     formulas = {**metrics.METRICS, **metrics.outside_metrics(options.metrics or ())}
@@ -136,12 +140,16 @@ class Parts(Protocol):
     def history(self) -> Interactions | None: ...
     @property
     def missing(self) -> NDArray[np.int64] | None: ...
+    @property
+    def cold_items(self) -> NDArray[np.int64] | None: ...
 
 
 def evaluate_part(
     scorer: Scorer, parts: Parts, part: Literal["valid", "test"], options: EvaluationConfig
 ) -> Evaluation | None:
     """Evaluate on validation or test with the masks of the protocol; None if the part is empty.
+
+    If whole items are held out for test, they are ranked among themselves.
 
     Validation masks train. Test masks train and validation. Held-out users are ranked by their
     history, and the history is masked.
@@ -157,8 +165,8 @@ def evaluate_part(
     else:
         known = train.matrix
         seen = known if part == "valid" else sp.csr_array(known + parts.valid.matrix)
-    missing = parts.missing if part == "test" else None
-    return evaluate(scorer, held_out, seen, degrees, options, known, missing)
+    missing, candidates = (parts.missing, parts.cold_items) if part == "test" else (None, None)
+    return evaluate(scorer, held_out, seen, degrees, options, known, missing, candidates)
 
 
 def popularity_groups(item_degrees: NDArray[np.int64]) -> NDArray[np.int8]:

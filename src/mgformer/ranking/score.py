@@ -119,6 +119,9 @@ class ScoreConfig(BaseModel):
     kappa: float | None = Field(None, ge=0, le=50)
     """How fast the items of a history age. It is chosen on validation if not given."""
 
+    cold: bool = True
+    """Predict the scores of items without interactions from their attributes, if there are any."""
+
     @model_validator(mode="after")
     def _gamma_has_a_use(self) -> "ScoreConfig":
         if self.gamma is not None and self.kind in ("dot", "cosine"):

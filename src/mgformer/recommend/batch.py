@@ -65,7 +65,8 @@ def write_lists(
     # With unknown users, ids come from the call, and all blocks need the same type.
     column = user_column(bundle, numbers, users) if (numbers < 0).any() else None
     digest = hashlib.sha256(numbers.astype("<i4").tobytes())
-    call = [bundle.record.to_mapping(), vars(options), block_users, COLUMNS]
+    followed = bundle.rules.to_mapping()
+    call = [bundle.record.to_mapping(), followed, vars(options), block_users, COLUMNS]
     if column is not None:
         call.append(column.to_list())
     digest.update(json.dumps(call, sort_keys=True, default=str).encode())

@@ -25,9 +25,10 @@ from mgformer.data.ids import ExternalId, Ids
 from mgformer.data.where import read_where
 from mgformer.errors import ConfigError, MgformerError, UnknownIdError
 from mgformer.ranking.scorers import DotScorer, HistoryScorer
-from mgformer.ranking.topk import TopK, top_k
+from mgformer.ranking.topk import TopK
 from mgformer.recommend.answer import Answer, Reason, Recommendation, Source
 from mgformer.recommend.query import ListOptions, Query, SomeIds, as_ids
+from mgformer.recommend.reranking import best_items
 from mgformer.recommend.shown import rows_of, shown_attributes
 from mgformer.runs.bundle import Bundle
 
@@ -62,7 +63,8 @@ def rank_users(
         )
     if (users < 0).any():
         return _rank_unknown(bundle, users, options)
-    found = top_k(bundle.scorer, users, options.k, **_choice(bundle, options, bundle.known))
+    choice = _choice(bundle, options, bundle.known)
+    found = best_items(bundle, bundle.scorer, users, options, choice)
     folded = bundle.is_folded[users].tolist()
     sources: list[Source] = ["history" if by_items else "model" for by_items in folded]
     cold = np.flatnonzero(bundle.train.indptr[users + 1] == bundle.train.indptr[users])
@@ -110,11 +112,12 @@ def _rank_rows(
     """Rank for users by the [n, I] items they are scored by, and the [n, I] items they have."""
     choice = _choice(bundle, options, owned)
     rows, is_known = np.arange(trained.shape[0]), np.diff(trained.indptr) > 0
-    found = top_k(bundle.scorer.fold_in(trained), rows, options.k, **choice)
+    found = best_items(bundle, bundle.scorer.fold_in(trained), rows, options, choice)
     if not is_known.all():
         rest = rows[~is_known]
         popularity = DotScorer(torch.ones(len(rows), 1), bundle.popularity[:, None])
-        found.items[rest], found.scores[rest] = top_k(popularity, rest, options.k, **choice)
+        others = best_items(bundle, popularity, rest, options, choice)
+        found.items[rest], found.scores[rest] = others
     return found, ["history" if known else "popularity" for known in is_known]
 
 
@@ -248,7 +251,8 @@ def answer_all(bundle: Bundle, queries: Sequence[Query]) -> list[Answer | Mgform
     groups: dict[tuple[object, ...], list[int]] = {}
     for place, query in enumerate(queries):
         shared = query.exclude_seen, query.candidates, query.exclude, query.where, query.attributes
-        kind = query.history is None, *shared
+        wishes = query.diversity, tuple(sorted((query.at_most or {}).items()))
+        kind = query.history is None, *shared, *wishes, query.k if query.diversity else 0
         groups.setdefault(kind, []).append(place)
     for (are_users, *_), places in groups.items():
         group = [queries[place] for place in places]

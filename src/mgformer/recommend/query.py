@@ -38,6 +38,10 @@ class ListOptions:
     unknown user is an error."""
     where: Condition | None = None
     """A condition on attributes, as text or JSON: "genres has Comedy and year >= 1990"."""
+    diversity: float = 0.0
+    """From 0 to 1: how much an item loses by resembling those before it in the list."""
+    at_most: Mapping[str, int] | None = None
+    """Attribute → how many items of a list may share a value of it."""
     attributes: bool | str | Sequence[str] = False
     """Attributes of the items to give: True for all, or names. Private ones cannot be had."""
 
@@ -48,6 +52,11 @@ class ListOptions:
             ids = getattr(self, name, None)
             if ids is not None:
                 object.__setattr__(self, name, as_ids(ids))  # this object is frozen
+        if not 0 <= self.diversity <= 1:
+            raise ConfigError(f"diversity must be from 0 to 1, got {self.diversity}")
+        for name, count in (self.at_most or {}).items():
+            if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+                raise ConfigError(f"at_most: got {count!r} for {name}, expected at least 1")
         if not isinstance(self.attributes, bool):
             named = as_ids(self.attributes)
             object.__setattr__(self, "attributes", named)

@@ -39,6 +39,7 @@ from mgformer.runs.bundle_files import load_bundle, save_bundle
 from mgformer.runs.config import build_config
 from mgformer.runs.refit import refit
 from mgformer.runs.refresh import read_new, refresh
+from mgformer.runs.rules import NO_RULES, Ruled, Rules, read_rules
 from mgformer.runs.train import train
 
 if TYPE_CHECKING:
@@ -258,6 +259,22 @@ class Recommender(Generic[Frame]):
             changed = data_section(data, columns, interactions)
             new = read_new(self.bundle, interactions, changed)
             return Recommender(refresh(self.bundle, new), self.frame)
+
+    def with_rules(
+        self, rules: "str | Path | Mapping[str, Any] | Rules | None"
+    ) -> "Recommender[Frame]":
+        """Return the recommender with rules that all of its lists follow; None removes them.
+
+        Rules are a TOML file or a mapping: hide, pin, boost and at_most. `save` keeps them.
+        """
+        found = NO_RULES if rules is None else read_rules(rules)
+        source = str(rules) if isinstance(rules, str | Path) else "rules"
+        bundle = replace(self.bundle, rules=found)
+        Ruled(found, bundle.filters, bundle.items, source)  # what is wrong is said now
+        changed: Recommender[Frame] = Recommender(bundle, self.frame)
+        if self.ranked is not self.bundle:
+            changed.ranked = replace(bundle, scorer=self.ranked.scorer)
+        return changed
 
     def save(self, folder: str | Path, key: bytes | None = None) -> None:
         """Write the recommender to a folder. An older one in the folder is replaced in one step.

@@ -14,7 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mgformer.data.attributes import NO_ATTRIBUTES, Attributes
+from mgformer.data.attribute_features import features_of
+from mgformer.data.attributes import NAME, NO_ATTRIBUTES, Attributes
 from mgformer.data.chronology import Chronology
 from mgformer.data.filters import Filters
 from mgformer.data.ids import Ids
@@ -22,6 +23,7 @@ from mgformer.data.interactions import Interactions
 from mgformer.data.search import Searchable
 from mgformer.ranking.scorers import Scorer, vectors_of, with_vectors
 from mgformer.runs.record import Record
+from mgformer.runs.rules import NO_RULES, Ruled, Rules
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -41,6 +43,8 @@ class Bundle:
     """[I] names and other attributes of items."""
     about_users: Attributes = NO_ATTRIBUTES
     """[U] attributes of users."""
+    rules: Rules = NO_RULES
+    """What every list follows."""
     per_user: pl.DataFrame | None = None
     """Test metrics of each user, with the column `user`."""
     weights: Mapping[str, Tensor] = field(default_factory=dict)
@@ -114,10 +118,28 @@ class Bundle:
         mask[self.folded_users] = True
         return mask
 
+    @property
+    def cold_items(self) -> NDArray[np.int64] | None:
+        """The items that were held out whole for test, by number; None if none were."""
+        if self.record.config.get("split", {}).get("kind") != "items":
+            return None
+        return np.unique(self.test.indices).astype(np.int64)
+
     @cached_property
     def filters(self) -> Filters:
         """Finds the items for which conditions on attributes hold."""
         return Filters(self.about_items, len(self.items))
+
+    @cached_property
+    def ruled(self) -> Ruled:
+        """The rules, worked out for the items."""
+        return Ruled(self.rules, self.filters, self.items, "rules")
+
+    @cached_property
+    def features(self) -> sp.csr_array:
+        """[I, F] attributes of items as numbers, without names; no channels without attributes."""
+        about = {name: own for name, own in self.about_items.items() if name != NAME}
+        return sp.csr_array(features_of(Attributes(about), len(self.items))[:, 1:])
 
     @cached_property
     def complete_scorer(self) -> Scorer:

@@ -55,6 +55,7 @@ from mgformer.runs.bundle_manifest import (
 from mgformer.runs.bundle_manifest import MANIFEST as MANIFEST
 from mgformer.runs.bundle_scorer import read_scorer
 from mgformer.runs.record import Record
+from mgformer.runs.rules import read_rules
 from mgformer.runs.tensors import tensors_in
 from mgformer.version import __version__
 
@@ -110,6 +111,7 @@ def save_bundle(bundle: Bundle, folder: Path, key: bytes | None = None) -> None:
             "scorer": described,
             "files": files,
             "attributes": {"items": about_items, "users": about_users},
+            "rules": bundle.rules.to_mapping(),
             "record": bundle.record.to_mapping(),
         }
         write_text(folder / MANIFEST, sealed(manifest, key))
@@ -177,6 +179,7 @@ def load_bundle(folder: Path, key: bytes | None = None) -> Bundle:
         if "weights" in manifest.files:
             weights = _tensors(folder, manifest.files["weights"], private=key is not None)
     record = manifest.record_of(folder)
+    rules = read_rules(manifest.rules, f"{folder / MANIFEST}: rules")
     check_score(record, [part for part in parts.values() if len(part)], str(folder))
     return Bundle(
         scorer=scorer,
@@ -187,6 +190,7 @@ def load_bundle(folder: Path, key: bytes | None = None) -> Bundle:
         record=record,
         about_items=about_items,
         about_users=about_users,
+        rules=rules,
         per_user=per_user,
         weights=weights,
         folded_users=folded,

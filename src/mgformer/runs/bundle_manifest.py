@@ -62,6 +62,7 @@ class Manifest(BaseModel):
     scorer: dict[str, Any]
     files: dict[Literal["scorer", "pairs", "users", "items", "per_user", "weights"], File]
     attributes: dict[Literal["items", "users"], dict[str, Column]] = {}
+    rules: dict[str, Any] = {}
     record: dict[str, Any]
 
     def record_of(self, folder: Path) -> Record:

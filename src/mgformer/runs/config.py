@@ -75,11 +75,11 @@ class RunConfig(BaseModel):
 
     @model_validator(mode="after")
     def _has_something_to_score_with(self) -> "RunConfig":
-        of_time = self.score.model_dump(include={"time", "eta", "kappa"})
+        of_time = self.score.model_dump(include={"time", "eta", "kappa", "cold"})
         if not self.model_class.score_kinds and self.score != ScoreConfig(**of_time):
             raise ValueError(
-                f"score: {self.model_name} has no embeddings to compare; only time, eta and kappa"
-                " apply"
+                f"score: {self.model_name} has no embeddings to compare; only time, eta, kappa"
+                " and cold apply"
             )
         if self.score.gamma is not None and self.score.kind not in GRIDS:
             raise ValueError(f"score.gamma needs score.kind = {' or '.join(GRIDS)}")

@@ -17,6 +17,7 @@ from mgformer.models import build_model, model_class
 from mgformer.ranking.evaluation import Evaluation, EvaluationConfig, Parts, evaluate_part
 from mgformer.ranking.score import Chosen
 from mgformer.runs.bundle import Bundle
+from mgformer.runs.cold import predicted
 from mgformer.runs.config import RunConfig
 from mgformer.runs.fit import Fitted, fit, on_device
 from mgformer.runs.record import Auto, Figures, Record, commit_of_code
@@ -90,9 +91,13 @@ def finish(
             fitted = fit(config, whole, rng, chosen=chosen, hooks=hooks, before=before)
             split = replace(split, train=whole, valid=whole.no_pairs(), whole=None)
     assert fitted is not None
+    about = dataset.attributes_for(split.train.items, split.train.users)
+    with watch.timed("train"):
+        scorer = predicted(
+            fitted.scorer, about["about_items"], split.train, wanted=config.score.cold
+        )
     with watch.timed("evaluate"):
-        scorer = on_device(fitted.scorer, config)
-        test = evaluate_part(scorer, split, "test", config.evaluation)
+        test = evaluate_part(on_device(scorer, config), split, "test", config.evaluation)
     record = Record(
         model=config.model_name,
         dataset=dataset.name,
@@ -120,12 +125,12 @@ def finish(
     if workspace:
         workspace.close()
     return Bundle(
-        scorer=fitted.scorer,
+        scorer=scorer,
         train=split.train,
         valid=split.valid,
         test=split.test,
         history=split.history,
-        **dataset.attributes_for(split.train.items, split.train.users),
+        **about,
         record=record,
         per_user=_per_user(test, split.train) if test else None,
         weights=fitted.weights,

@@ -10,6 +10,7 @@ from pathlib import Path
 from mgformer.errors import ConfigError
 from mgformer.locks import locked
 from mgformer.runs.bundle import Bundle
+from mgformer.runs.cold import predicted
 from mgformer.runs.config import build_config, with_settings
 from mgformer.runs.fit import fit
 from mgformer.runs.histories import check_histories
@@ -85,13 +86,14 @@ def refit(
     forgotten = record.forgotten if config.warm_start else None
     changes = {"protocol": protocol, "refit": done, "refreshed": None, "forgotten": forgotten}
     return Bundle(
-        scorer=fitted.scorer,
+        scorer=predicted(fitted.scorer, bundle.about_items, pairs, wanted=config.score.cold),
         train=pairs,
         valid=pairs.no_pairs(),
         test=pairs.no_pairs(),
         history=None,
         about_items=bundle.about_items,
         about_users=bundle.about_users,
+        rules=bundle.rules,
         record=record.model_copy(update=changes),
         per_user=bundle.per_user,
         weights=fitted.weights,

@@ -50,6 +50,7 @@ def create_app(
     watch_seconds: float | None = 2.0,
     signature_key: bytes | None = None,
     feedback: Path | None = None,
+    rules: Path | None = None,
 ) -> FastAPI:
     """Return the service for the bundle in a folder, or for several bundles.
 
@@ -62,11 +63,12 @@ def create_app(
         list_users: Answer requests that list or search users.
         watch_seconds: How often to look for a new bundle in the folder; None: never.
         signature_key: Load only bundles that are signed with this key.
+        rules: A file of rules that all lists follow, instead of those of the bundles.
         feedback: Folder for the log of `POST /feedback`; None: feedback is refused.
     """
     folders = {DEFAULT: folder} if isinstance(folder, Path) else folder
     metrics = Metrics()
-    models = Models(folders, shares, metrics, key=signature_key)
+    models = Models(folders, shares, metrics, key=signature_key, rules=rules)
     journal, exposures = None, None
     if feedback is not None:
         journal = Journal(feedback, PREFIX, most_waiting=limits.waiting_feedback)

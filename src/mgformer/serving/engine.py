@@ -34,6 +34,8 @@ class Loaded(NamedTuple):
     checksum: str
     """Checksum of the manifest, which identifies the bundle."""
     since: float
+    rules: bytes = b""
+    """The file of rules as it was, if there is one."""
 
 
 class Overloaded(HTTPException):
@@ -61,10 +63,11 @@ class Engine:
         quick_products: int = 200_000_000,
         compute: ThreadPoolExecutor | None = None,
         key: bytes | None = None,
+        rules: Path | None = None,
     ) -> None:
         self.folder, self.batch_limit, self.queue_limit = folder, batch_limit, queue_limit
-        self.quick_products, self._key = quick_products, key
-        self._stamp = stamp_of(folder)
+        self.quick_products, self._key, self._rules = quick_products, key, rules
+        self._stamp = self._stamp_now()
         self.loaded = self._load()
         self._compute = compute or ThreadPoolExecutor(1, thread_name_prefix="compute")
         self._queue: list[tuple[Query, asyncio.Future[Answer]]] = []
@@ -80,6 +83,9 @@ class Engine:
             if stamp_of(self.folder) == stamp:
                 raise
             return self._load()  # the bundle was replaced while it was read
+        rules = self._rules_now()
+        if self._rules is not None:
+            recommender = recommender.with_rules(self._rules)
         # Compute what all answers share, so that the first request does not wait for it.
         users, items = recommender.bundle.users, recommender.bundle.items
         users.prepare()
@@ -89,7 +95,7 @@ class Engine:
         by_popularity = [Query(history=(), k=1)]
         answer_all(recommender.bundle, by_history + by_user + by_popularity)
         find_items(recommender.bundle, "", 1)
-        return Loaded(recommender, checksum, time.time())
+        return Loaded(recommender, checksum, time.time(), rules)
 
     async def reload(self) -> bool:
         """Load the bundle that is in the folder now; return whether it is a new one.
@@ -98,15 +104,32 @@ class Engine:
         raised and the old bundle stays in service.
         """
         async with self._reloading:
-            self._stamp = await asyncio.to_thread(stamp_of, self.folder)
-            if await asyncio.to_thread(manifest_checksum, self.folder) == self.loaded.checksum:
+            self._stamp = await asyncio.to_thread(self._stamp_now)
+            checksum = await asyncio.to_thread(manifest_checksum, self.folder)
+            rules = await asyncio.to_thread(self._rules_now)
+            if (checksum, rules) == (self.loaded.checksum, self.loaded.rules):
                 return False
             self.loaded = await asyncio.to_thread(self._load)
         return True
 
     async def has_new_files(self) -> bool:
         """Return whether files of the bundle have changed since the last (re)load."""
-        return await asyncio.to_thread(stamp_of, self.folder) != self._stamp
+        return await asyncio.to_thread(self._stamp_now) != self._stamp
+
+    def _stamp_now(self) -> object:
+        """Return a value that changes with the files of the bundle and that of the rules."""
+        try:
+            seen = None if self._rules is None else self._rules.stat()
+        except OSError:
+            seen = None
+        return stamp_of(self.folder), seen and (seen.st_size, seen.st_mtime_ns, seen.st_ino)
+
+    def _rules_now(self) -> bytes:
+        """Return the content of the file of rules."""
+        try:
+            return b"" if self._rules is None else self._rules.read_bytes()
+        except OSError:
+            return b""  # loading them says what is wrong
 
     async def ask(self, query: Query) -> Answer:
         """Return the answer to a query. Queries that wait at the same time share a batch."""

@@ -52,11 +52,16 @@ class Models:
         metrics: Metrics,
         *,
         key: bytes | None = None,
+        rules: Path | None = None,
     ) -> None:
         complete = check_shares(folders, shares or {})
         self._metrics, self._compute = metrics, ThreadPoolExecutor(1, thread_name_prefix="compute")
         self._served = {
-            name: Served(name, Engine(folder, compute=self._compute, key=key), complete[name])
+            name: Served(
+                name,
+                Engine(folder, compute=self._compute, key=key, rules=rules),
+                complete[name],
+            )
             for name, folder in folders.items()
         }
         self.default = next(iter(self._served.values()))

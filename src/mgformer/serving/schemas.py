@@ -19,7 +19,7 @@ from mgformer.recommend.answer import Answer, TextId
 from mgformer.recommend.query import Query
 from mgformer.recommend.shown import shown_attributes
 from mgformer.serving.limits import Limits
-from mgformer.serving.where_schema import where_schema
+from mgformer.serving.where_schema import at_most_schema, where_schema
 
 ANSWER = pydantic.TypeAdapter(Answer)
 ID_LENGTH = 512
@@ -80,6 +80,10 @@ def request_bodies(
         Field(max_length=MOST_COLUMNS),
         pydantic.WithJsonSchema({"type": "array", "maxItems": MOST_COLUMNS, "items": shown}),
     ]
+    AtMost = Annotated[
+        dict[str, Annotated[Int, Field(ge=1)]],
+        pydantic.WithJsonSchema(at_most_schema(about)),
+    ]
     History = Annotated[Ids | Dated, pydantic.Discriminator(_kind_of_history)]
 
     class Recommend(Body):
@@ -103,6 +107,10 @@ def request_bodies(
         """Answer unknown users with a 404."""
         where: Where | None = None
         """A condition on attributes: {"genres": {"has": "Comedy"}, "year": {">=": 1990}}."""
+        diversity: float = Field(0.0, ge=0, le=1)
+        """How much an item loses by resembling those before it in the list."""
+        at_most: AtMost | None = None
+        """Attribute → how many items of a list may share a value of it."""
         attributes: bool | Names = False
         """Give the attributes of each item: all, or those that are named."""
         explain: bool = False
@@ -133,6 +141,10 @@ def request_bodies(
         their answers say so."""
         where: Where | None = None
         """A condition on attributes, as in /recommend."""
+        diversity: float = Field(0.0, ge=0, le=1)
+        """How much an item loses by resembling those before it in the list."""
+        at_most: AtMost | None = None
+        """Attribute → how many items of a list may share a value of it."""
         attributes: bool | Names = False
         """Give the attributes of each item: all, or those that are named."""
 

@@ -1,4 +1,4 @@
-"""The JSON schema of filters, for the attributes of the bundle in service."""
+"""The JSON schemas of filters and caps, for the attributes of the bundle in service."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -33,6 +33,17 @@ def where_schema(about: Attributes, depth: int = 1) -> Schema:
         several = {"type": "array", "minItems": 1, "items": inner}
         properties |= {"and": several, "or": several, "not": inner}
     return _object(properties)
+
+
+def at_most_schema(about: Attributes) -> Schema:
+    """Return the schema of the numbers of items that may share a value."""
+    count: Schema = {"type": "integer", "minimum": 1}
+    countable = [n for n, own in about.public.items() if own.kind not in ("text", "embedding")]
+    return {
+        "type": "object",
+        "properties": dict.fromkeys(countable, count),
+        "additionalProperties": False,
+    }
 
 
 def _column(kind: Kind) -> Schema:

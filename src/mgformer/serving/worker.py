@@ -51,6 +51,8 @@ def app(pause_seconds: float = 10.0) -> FastAPI:
         folders = {name: Path(folder) for name, folder in json.loads(os.environ[RUNS]).items()}
         log_folder = options.pop("feedback", None)
         options["feedback"] = None if log_folder is None else Path(log_folder)
+        rules = options.pop("rules", None)
+        options["rules"] = None if rules is None else Path(rules)
         service = create_app(folders, signature_key=key, **options)
     except MgformerError as error:
         # The command has checked the bundle before the first worker, so this worker replaces one

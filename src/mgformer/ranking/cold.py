@@ -1,0 +1,188 @@
+"""Scores for items that nobody, or hardly anybody, has interacted with: predicted from attributes.
+
+What a model has learned about items with interactions is regressed on their attributes, and the
+regression predicts it for the others. That is the direction of an item's vector, and how much each
+item of a history adds to the score of an item: its column of an item-item matrix. A predicted
+direction is the shorter, the less the attributes tell.
+
+An item with n interactions keeps n / (n + 1) of its own vector. Columns of item-item matrices are
+predicted only for items without interactions. The low-pass matrix of gfcf stays as it is.
+
+Shapes: I items, n items to predict, F features, D channels.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from mgformer.graph.feature_ridge import Ridge, best_penalty
+from mgformer.ranking.scorers import DotScorer, HistoryScorer, Scorer, SumScorer
+
+RELIABLE = 10.0
+"""Interactions by which an item counts half in the regression."""
+FEW = 1.0
+"""c: an item with n interactions keeps n / (n + c) of its own vector."""
+MOST_FEW = 5
+"""Items with more interactions than this keep their vectors as they are."""
+SKETCH = 64
+"""Random directions by which the penalty for columns is chosen: they keep distances."""
+MOST_KEPT = 200
+"""Predicted entries that a column of a sparse matrix keeps: the largest."""
+BLOCK = 2_048
+Rows = NDArray[np.float64]
+
+
+class Known(NamedTuple):
+    """The items, and what is known about them."""
+
+    features: sp.csr_array
+    """[I, F] attributes as numbers."""
+    degrees: NDArray[np.int64]
+    """[I] interactions of each item."""
+
+    @property
+    def warm(self) -> NDArray[np.int64]:
+        """Items with interactions."""
+        return np.flatnonzero(self.degrees > 0)
+
+    @property
+    def cold(self) -> NDArray[np.int64]:
+        """Items without interactions."""
+        return np.flatnonzero(self.degrees == 0)
+
+
+def with_cold_items(scorer: Scorer, known: Known) -> Scorer:
+    """Return the scorer with predictions for items without or with few interactions."""
+    useful = known.features.shape[1] > 1 and len(known.warm) > 1
+    if not useful or not (known.degrees <= MOST_FEW).any():
+        return scorer
+    if isinstance(scorer, SumScorer):
+        return SumScorer(_vectors(scorer.vectors, known), _history(scorer.history, known))
+    if isinstance(scorer, HistoryScorer):
+        return _history(scorer, known)
+    assert isinstance(scorer, DotScorer)
+    return _vectors(scorer, known) if scorer.num_varying > 1 else scorer
+
+
+def _vectors(scorer: DotScorer, known: Known) -> DotScorer:
+    items = scorer.items.clone()
+    varying, warm = scorer.num_varying, known.warm
+    few = np.flatnonzero(known.degrees <= MOST_FEW)
+    own = items[:, :varying].double().numpy()
+    predict, usual = _predictor(own[warm], known)
+    counts = known.degrees[few][:, None]
+    lengths = np.linalg.norm(own[few], axis=1, keepdims=True)
+    directions = own[few] / np.maximum(lengths, 1e-12)
+    blended = (counts * directions + FEW * predict(few)) / (counts + FEW)
+    lengths = np.where(counts > 0, lengths, usual)
+    items[torch.from_numpy(few), :varying] = _as(items, blended * lengths)
+    if scorer.constant:  # popularity and trend, as those of the least popular items
+        items[torch.from_numpy(known.cold), varying:] = items[_least(known), varying:].mean(0)
+    return replace(scorer, items=items)
+
+
+def _history(scorer: HistoryScorer, known: Known) -> HistoryScorer:
+    cold = known.cold
+    if not len(cold):
+        return scorer
+    changes: dict[str, object] = {}
+    if isinstance(scorer.weights, Tensor):
+        weights = scorer.weights.clone()
+        for rows, block in _columns(sp.csr_array(scorer.weights.numpy().T[known.warm]), known):
+            weights[rows.start : rows.stop, torch.from_numpy(cold)] = _as(weights, block.T)
+        changes["weights"] = weights
+    elif scorer.weights is not None:
+        changes["weights"] = _with_columns(scorer.weights, known)
+    if scorer.right is not None:
+        right = scorer.right.clone()
+        predict, usual = _predictor(right[torch.from_numpy(known.warm)].double().numpy(), known)
+        right[torch.from_numpy(cold)] = _as(right, usual * predict(cold))
+        changes["right"] = right
+    if scorer.item_factors is not None:
+        factors = scorer.item_factors.clone()
+        factors[torch.from_numpy(cold)] = factors[_least(known)].mean()
+        changes["item_factors"] = factors
+    return replace(scorer, **changes)  # type: ignore[arg-type]
+
+
+def _with_columns(weights: sp.csr_array, known: Known) -> sp.csr_array:
+    """Return a sparse matrix with predicted columns of cold items."""
+    cold, targets = known.cold, sp.csr_array(weights.T.tocsr()[known.warm])
+    blocks = [_largest(block) for _, block in _columns(targets, known)]
+    columns = _largest(sp.csr_array(sp.hstack(blocks, format="csr")))  # [n, I]
+    columns.resize(columns.shape)
+    spread = sp.csr_array(
+        (np.ones(len(cold), dtype=np.float32), (cold, np.arange(len(cold)))),
+        shape=(weights.shape[0], len(cold)),
+    )
+    keep = sp.diags_array((known.degrees > 0).astype(np.float32))
+    found = sp.csr_array(weights @ keep + (spread @ columns).T, dtype=np.float32)
+    found.eliminate_zeros()
+    found.sort_indices()
+    return found
+
+
+def _columns(targets: sp.csr_array, known: Known) -> "list[tuple[slice, Rows]]":
+    """Return the predicted columns [n, b] of cold items, in blocks of the rows of the matrix.
+
+    `targets` [warm, I] are the columns of warm items.
+    """
+    counts = _counts(known)
+    lengths = np.sqrt(targets.multiply(targets).sum(1))
+    unit = sp.csr_array(targets.multiply((1 / np.maximum(lengths, 1e-12))[:, None]))
+    warm = sp.csr_array(known.features[known.warm])
+    rng = np.random.default_rng(0)
+    sketch = unit @ rng.standard_normal((targets.shape[1], SKETCH)) / SKETCH**0.5
+    ridge = Ridge(warm, counts, best_penalty(warm, sketch, counts, rng))
+    cold, usual = known.features[known.cold], float(np.median(lengths))
+    parts = []
+    for start in range(0, targets.shape[1], BLOCK):
+        rows = slice(start, min(start + BLOCK, targets.shape[1]))
+        solution = ridge.solve(unit[:, rows].toarray())
+        parts.append((rows, usual * np.asarray(cold @ solution)))
+    return parts
+
+
+def _predictor(targets: Rows, known: Known) -> tuple[Callable[[NDArray[np.int64]], Rows], float]:
+    """Return what predicts the direction of items from their attributes, and the usual length."""
+    counts, warm = _counts(known), sp.csr_array(known.features[known.warm])
+    lengths = np.linalg.norm(targets, axis=1, keepdims=True)
+    unit = targets / np.maximum(lengths, 1e-12)
+    penalty = best_penalty(warm, unit, counts, np.random.default_rng(0))
+    solution = Ridge(warm, counts, penalty).solve(unit)
+    least = lengths[known.degrees[known.warm] == known.degrees[known.warm].min()]
+    return lambda rows: np.asarray(known.features[rows] @ solution), float(least.mean())
+
+
+def _counts(known: Known) -> Rows:
+    """Return how much each warm item counts in a regression."""
+    degrees = known.degrees[known.warm]
+    return degrees / (degrees + RELIABLE)
+
+
+def _least(known: Known) -> Tensor:
+    """Return the warm items with the fewest interactions."""
+    degrees = known.degrees[known.warm]
+    return torch.from_numpy(known.warm[degrees == degrees.min()])
+
+
+def _largest(block: "sp.csr_array | Rows") -> sp.csr_array:
+    """Return the largest entries of each row, as a sparse matrix."""
+    rows = sp.csr_array(block, dtype=np.float32)
+    sizes = np.abs(rows.data)
+    owners = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
+    order = np.lexsort((-sizes, owners))
+    rank = np.arange(len(order)) - rows.indptr[owners[order]]
+    kept = np.sort(order[rank < MOST_KEPT])
+    places = (owners[kept], rows.indices[kept])
+    return sp.csr_array((rows.data[kept], places), shape=rows.shape)
+
+
+def _as(table: Tensor, values: Rows) -> Tensor:
+    return torch.from_numpy(np.ascontiguousarray(values)).to(table.dtype)
