@@ -55,7 +55,7 @@ class Boost(Hide):
     factor: float = Field(gt=0, le=1_000)
 
 
-class AtMost(BaseModel):
+class Cap(BaseModel):
     """The number of items of a list that may share a value of an attribute."""
 
     model_config = _OPTIONS
@@ -70,7 +70,7 @@ class Rules(BaseModel):
     hide: list[Hide] = Field([], max_length=MOST)
     pin: list[Pin] = Field([], max_length=MOST)
     boost: list[Boost] = Field([], max_length=MOST)
-    at_most: list[AtMost] = Field([], max_length=MOST)
+    at_most: list[Cap] = Field([], max_length=MOST)
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the rules as plain JSON; empty if there are none."""
@@ -159,7 +159,7 @@ def read_rules(given: Path | str | Mapping[str, Any] | Rules, source: str = "rul
 
 def _names_at(place: tuple[int | str, ...]) -> list[str]:
     kinds: dict[str, type[BaseModel]] = {
-        "hide": Hide, "pin": Pin, "boost": Boost, "at_most": AtMost,
+        "hide": Hide, "pin": Pin, "boost": Boost, "at_most": Cap,
     }  # fmt: skip
     schema = Rules if len(place) == 1 else kinds.get(str(place[0]), Rules)
     return list(schema.model_fields)

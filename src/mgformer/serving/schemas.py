@@ -80,7 +80,7 @@ def request_bodies(
         Field(max_length=MOST_COLUMNS),
         pydantic.WithJsonSchema({"type": "array", "maxItems": MOST_COLUMNS, "items": shown}),
     ]
-    AtMost = Annotated[
+    Cap = Annotated[
         dict[str, Annotated[Int, Field(ge=1)]],
         pydantic.WithJsonSchema(at_most_schema(about)),
     ]
@@ -109,7 +109,7 @@ def request_bodies(
         """A condition on attributes: {"genres": {"has": "Comedy"}, "year": {">=": 1990}}."""
         diversity: float = Field(0.0, ge=0, le=1)
         """How much an item loses by resembling those before it in the list."""
-        at_most: AtMost | None = None
+        at_most: Cap | None = None
         """Attribute → how many items of a list may share a value of it."""
         attributes: bool | Names = False
         """Give the attributes of each item: all, or those that are named."""
@@ -143,7 +143,7 @@ def request_bodies(
         """A condition on attributes, as in /recommend."""
         diversity: float = Field(0.0, ge=0, le=1)
         """How much an item loses by resembling those before it in the list."""
-        at_most: AtMost | None = None
+        at_most: Cap | None = None
         """Attribute → how many items of a list may share a value of it."""
         attributes: bool | Names = False
         """Give the attributes of each item: all, or those that are named."""
