@@ -1,3 +1,4 @@
+import dataclasses
 import logging
 import math
 from pathlib import Path
@@ -17,7 +18,7 @@ from mgformer.ranking.score import Chosen, Weights
 from mgformer.runs import auto, workspace
 from mgformer.runs.auto import MODELS, contest, earlier_window, train_best
 from mgformer.runs.bundle import Bundle
-from mgformer.runs.config import build_config
+from mgformer.runs.config import RunConfig, build_config
 from mgformer.runs.cost import guess_seconds
 from mgformer.runs.fit import fit
 from mgformer.runs.record import read_record
@@ -113,7 +114,7 @@ def test_a_budget_leaves_out_what_does_not_fit(table: Path) -> None:
 
 def test_a_model_without_an_epoch_is_skipped(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(auto, "guess_seconds", lambda pairs: dict.fromkeys(MODELS, -1.0))
-    monkeypatch.setattr(auto._Choice, "left", property(lambda choice: 0.0))
+    monkeypatch.setattr(auto._Choice, "spent", property(lambda choice: auto.BUDGET))
     bundle = train_best(contest({"dataset": str(table)}))
     assert bundle.record.auto is not None
     by_name = {one.model: one for one in bundle.record.auto.contestants}
@@ -148,35 +149,37 @@ def choice_of(models: list[Any], windows: int = 1) -> Any:
     return choice
 
 
-@pytest.mark.parametrize(
-    ("means", "noise", "expected"),
-    [
-        ((0.1, 0.2, 0.3), 0.0001, 2),  # clearly the best
-        ((0.1, 0.299, 0.3), 0.05, 1),  # within one percent of it and not clearly worse
-        ((0.1, 0.299, 0.3), 0.00001, 2),  # within one percent, but clearly worse
-        ((0.1, 0.25, 0.3), 0.5, 2),  # not clearly worse, but far
-    ],
-)
-def test_the_cheapest_close_model_wins(
-    means: tuple[float, ...], noise: float, expected: int
-) -> None:
-    models = made(*means, noise=noise)
-    if noise > 0.1:  # the noise must not change the order
-        for one, mean in zip(models, means, strict=True):
-            one.values[0] += mean - one.values[0].mean()
-    best = max(models, key=lambda one: one.mean(1))
-    winner, _ = choice_of(models)._cheapest_close_to(best)
-    assert winner is models[expected]
-
-
 @pytest.mark.parametrize(("noise", "expected"), [(0.5, 1), (0.00001, 0)])
 def test_popularity_must_be_clearly_better(noise: float, expected: int) -> None:
     models = made(0.3, 0.25, 0.1, noise=noise)
     for one, mean in zip(models, (0.3, 0.25, 0.1), strict=True):
         one.values[0] += mean - one.values[0].mean()
     choice = choice_of(models)
-    winner, _ = choice._cheapest_close_to(choice._personal(models[0]))
+    winner = choice._personal(models[0])
     assert winner is models[expected]
+    assert choice._reason(winner).startswith("not clearly worse" if expected else "the best")
+
+
+def test_guesses_are_corrected_and_leave_half_of_the_budget(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A model that took 30 s in place of 10 makes all guesses three times as long."""
+    guesses = dict.fromkeys(MODELS, 10.0)
+    models = made(0.1)
+    models[0].seconds, models[0].validation = 35.0, 5.0
+    choice = choice_of(models)
+    choice.split = dataclasses.replace(prepare(choice.contest.first).split, refit=False)
+    later = [choice.contest.configs["guided"]]
+
+    def fits(name: str, later: list[RunConfig], left: float) -> bool:
+        with monkeypatch.context() as patch:
+            patch.setattr(auto._Choice, "spent", auto.BUDGET - left)
+            return bool(choice._fits(name, guesses, later))
+
+    assert [fits("guided", [], left) for left in (36, 34)] == [True, False]
+    assert [fits("ease", later, left) for left in (96, 94)] == [True, False]
+    choice.split = dataclasses.replace(choice.split, refit=True)  # a second training follows
+    assert [fits("guided", [], left) for left in (72, 68)] == [True, False]
 
 
 @pytest.mark.parametrize("kind", ["time", "ratio", "last", "users", "given"])

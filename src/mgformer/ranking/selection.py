@@ -4,6 +4,7 @@ The training loop calls a `Validator` after an epoch, and a run calls it once mo
 epoch is judged by a sample of the validation users, the final choice by all of them.
 """
 
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
@@ -62,6 +63,8 @@ class Validator:
             memory_mb: Bound on the working memory of ranking.
         """
         self.split, self.kinds, self.given = split, tuple(kinds), score
+        self.seconds = 0.0
+        """Time that measuring has taken so far."""
         self.sample = replace(split, valid=sample_users(split.valid, num_users))
         few = sample_users(self.sample.valid, SEARCH_USERS)
         enough = len(few) == len(self.sample.valid)
@@ -122,7 +125,9 @@ class Validator:
 
     def measure(self, scorer: Scorer, split: Split | None = None) -> Figures:
         """Return Recall@20 and NDCG@20 on validation; of all users, unless a sample is given."""
+        began = time.monotonic()
         result = evaluate_part(scorer, split or self.split, "valid", self.options)
+        self.seconds += time.monotonic() - began
         assert result is not None, "a validator needs validation pairs"
         return {name: result.means[name] for name in reversed(SELECTION_METRICS)}
 

@@ -6,9 +6,8 @@ as a single run. Only validation decides; the test is measured once, for the win
 A small validation part makes the choice noisy. So, as long as the best is not clearly ahead (a
 paired test over users), the models that may be the best are compared on one more window: the same
 kind of split, made within the training pairs of the window before. There they keep the epochs and
-the score that were chosen on validation. In the end the best mean over all windows wins. Among
-models within one percent of it that are not clearly worse, the cheapest wins. Popularity wins only
-if it is clearly better than all others.
+the score that were chosen on validation. In the end the best mean over all windows wins. Popularity
+wins only if it is clearly better than all others.
 
 The same seed gives the same choice as long as the budget is not used up. Time decides which models
 and windows fit in, so a smaller budget or a slower computer may change the choice.
@@ -16,7 +15,7 @@ and windows fit in, so a smaller budget or a slower computer may change the choi
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -56,8 +55,8 @@ WITHOUT_VALIDATION = "ridge"
 MOST_WINDOWS = 4
 CLEAR = 0.05
 """A model is clearly worse than another if the p-value of the paired test is below this."""
-CLOSE = 0.01
-"""Share of the best NDCG@20 that a cheaper model may lack."""
+KEPT = 0.5
+"""Share of the budget that is kept for a model that is trained step by step, often the best one."""
 log = logging.getLogger("mgformer")
 
 
@@ -160,6 +159,8 @@ class _Tried:
     values: list[NDArray[np.float64]]
     """The NDCG@20 of each user, for each window."""
     seconds: float
+    validation: float = 0.0
+    """Seconds of `seconds` that measuring took."""
     stopped: bool = False
     entries: list[Entry] = field(default_factory=list)
     """The log of its training."""
@@ -194,9 +195,14 @@ class _Choice:
     num_windows: int = 1
 
     @property
+    def spent(self) -> float:
+        """Seconds since the choice began."""
+        return time.monotonic() - self.began
+
+    @property
     def left(self) -> float:
         """Seconds until the budget is used up."""
-        return self.began + self.contest.budget - time.monotonic()
+        return self.contest.budget - self.spent
 
     @property
     def trainings(self) -> int:
@@ -211,19 +217,11 @@ class _Choice:
         guesses = guess_seconds(self.split.train)
         order = sorted(self.contest.configs, key=guesses.__getitem__)
         log.info("choosing among %s within %.0f s", ", ".join(order), self.contest.budget)
-        guessed = 0.0
         with phase("choosing a model", len(order)) as advance:
-            for name in order:
-                took = sum(one.seconds for one in self.tried)
-                slowness = max(0.5, took / guessed) if guessed > 1 else 1.0
-                expected = guesses[name] * slowness * self.trainings
-                if self.tried and expected > self.left:
-                    self._skip(
-                        name,
-                        f"would take about {expected:.0f} s, {max(0.0, self.left):.0f} s are left",
-                    )
-                elif self._try(self.contest.configs[name]):
-                    guessed += guesses[name]
+            for place, name in enumerate(order):
+                later = [self.contest.configs[other] for other in order[place + 1 :]]
+                if not self.tried or self._fits(name, guesses, later):
+                    self._try(self.contest.configs[name])
                 advance(1)
         if not self.tried:
             raise ConfigError(f"no model could be trained: {next(iter(self.skipped.values()))}")
@@ -233,7 +231,8 @@ class _Choice:
         for one in self._may_be_best(best):
             if len(one.values) < self.num_windows and best.clearly_worse(one):
                 best = one
-        winner, reason = self._cheapest_close_to(self._personal(best))
+        winner = self._personal(best)
+        reason = self._reason(winner)
         log.info("%s: %s", winner.name, reason)
         config, fitted, auto = winner.config, winner.fitted, self._record(reason)
         if fitted is None and not self.split.refit:
@@ -242,8 +241,28 @@ class _Choice:
         selected = Selected(winner.chosen, winner.valid, fitted, auto)
         return config, selected, self._workspace(winner)
 
-    def _try(self, config: RunConfig) -> bool:
-        """Train a model on train and measure it on validation; return whether that was possible."""
+    def _fits(self, name: str, guesses: Mapping[str, float], later: Sequence[RunConfig]) -> bool:
+        """Return whether a model fits into the time that is left; if not, skip it."""
+        known = [one for one in self.tried if guesses[one.name] > 1]
+        guessed = sum(guesses[one.name] for one in known)
+        slowness = sum(one.seconds - one.validation for one in known) / guessed if known else 1.0
+        training = guesses[name] * max(slowness, 0.5)
+        validation = max(one.validation for one in self.tried)
+        left = self.left
+        if self.contest.configs[name].trainable:
+            left /= self.trainings
+        elif any(config.trainable for config in later):
+            left = (1 - KEPT) * self.contest.budget - self.spent
+        left = max(0.0, min(left, self.left - training * (self.trainings - 1)))
+        if training + validation <= left:
+            return True
+        self._skip(
+            name, f"would take about {training + validation:.0f} s of the {left:.0f} s for it"
+        )
+        return False
+
+    def _try(self, config: RunConfig) -> None:
+        """Train a model on train and measure it on validation."""
         name, began = config.model_name, time.monotonic()
         until = began + self.left / self.trainings
         # An interrupted choice starts again, so no checkpoint is kept.
@@ -259,18 +278,20 @@ class _Choice:
             if isinstance(error, DataError):  # the data are at fault, not the model
                 raise
             self._skip(name, str(error) or type(error).__name__)
-            return False
+            return
         if config.trainable and not fitted.chosen.epochs:
             self._skip(name, "not one epoch ended within the budget")
-            return False
+            return
         stopped = config.trainable and time.monotonic() >= until
         seconds = time.monotonic() - began
-        one = _Tried(config, fitted, fitted.chosen, valid, [values], seconds, stopped, entries)
+        validation = validator.seconds if validator else 0.0
+        one = _Tried(
+            config, fitted, fitted.chosen, valid, [values], seconds, validation, stopped, entries
+        )
         self.tried.append(one)
         self.num_users = len(values)
         log.info("%s: validation NDCG@20 %.4f, %.1f s", name, valid[SELECTION_METRIC], seconds)
         self._forget_what_lost()
-        return True
 
     def _workspace(self, winner: _Tried) -> Workspace | None:
         """Open the folder of the run, if it needs one, and write the log of the training so far."""
@@ -347,21 +368,18 @@ class _Choice:
             return best
         return max(full, key=lambda one: one.mean(len(best.values)))
 
-    def _cheapest_close_to(self, best: _Tried) -> tuple[_Tried, str]:
-        """Return the first model that is as good as the best, up to a small difference."""
-        num_windows = len(best.values)
-        floor = (1 - CLOSE) * best.mean(num_windows)
-        for one in self.tried:
-            if one is best:
-                break
-            if one.name == FLOOR:
-                continue
-            is_close = len(one.values) >= num_windows and one.mean(num_windows) >= floor
-            if is_close and not one.clearly_worse(best):
-                return one, f"within {CLOSE:.0%} of {best.name}, and cheaper"
-        return best, "the best NDCG@20 on validation" + (
-            f" and {num_windows - 1} earlier windows" if num_windows > 1 else ""
-        )
+    def _reason(self, winner: _Tried) -> str:
+        num_earlier = len(winner.values) - 1
+        windows = f" and {num_earlier} earlier windows" if num_earlier else ""
+        if any(
+            o.name == FLOOR and o.mean(1 + num_earlier) > winner.mean(1 + num_earlier)
+            for o in self.tried
+            if len(o.values) > num_earlier
+        ):
+            return (
+                f"not clearly worse than {FLOOR} on validation{windows}, which is the same for all"
+            )
+        return f"the best NDCG@20 on validation{windows}"
 
     def _without_validation(self) -> tuple[RunConfig, Selected, Workspace | None]:
         config = self.contest.configs.get(WITHOUT_VALIDATION, self.contest.first)
@@ -388,7 +406,7 @@ class _Choice:
         contestants += [Contestant(model=n, skipped=why) for n, why in self.skipped.items()]
         return Auto(
             budget=self.contest.budget,
-            seconds=round(time.monotonic() - self.began, 3),
+            seconds=round(self.spent, 3),
             windows=self.num_windows if self.tried else 0,
             users=self.num_users,
             reason=reason,

@@ -11,30 +11,30 @@ import numpy as np
 
 from mgformer.data.interactions import Interactions
 
-SPARSE_RATE, DENSE_RATE = 3e7, 1e10
-"""Entries of a sparse product, and operations of dense algebra, in a second."""
+SPARSE_RATE, SMALL_RATE, LARGE_RATE = 3e7, 1e10, 4e10
+"""In a second: entries of a sparse product, and operations on small and on large dense matrices."""
 PREDICTORS, PENALTIES_TRIED = 200, 3
 """Of ridge: items that predict an item, and the times that each system is solved."""
 FACTORS, STEPS = 264, 9
 """Of gfcf: columns of a block of the decomposition, and blocks."""
 SECONDS_PER_PAIR, SECONDS_PER_ENTRY = 5e-5, 4e-9
 """Of a training step of guided: for each pair, and for each entry of its table."""
-BATCH, DIM, FEWEST_EPOCHS = 1024, 128, 3
+BATCH, DIM, FEWEST_EPOCHS = 1024, 128, 1
 
 
 def guess_seconds(pairs: Interactions) -> dict[str, float]:
     """Return seconds of training for each model that `auto` tries.
 
-    For a model that is trained step by step, these are the seconds of a few epochs.
+    For a model that is trained step by step, these are the seconds of one epoch.
     """
     num_users, num_items, num_pairs = pairs.num_users, pairs.num_items, len(pairs)
     small, large = sorted((num_users, num_items))
     shared = float(np.square(np.diff(pairs.indptr).astype(np.float64)).sum()) / SPARSE_RATE
     width = min(FACTORS * STEPS, small)
-    filter_ = (num_users + num_items) * width**2 * 2 / DENSE_RATE
-    filter_ += 2 * num_pairs * FACTORS * STEPS / DENSE_RATE
+    filter_ = (num_users + num_items) * width**2 * 2 / LARGE_RATE
+    filter_ += 2 * num_pairs * FACTORS * STEPS / SMALL_RATE
     predictors = min(PREDICTORS, num_items)
-    regression = num_items * predictors**2 * (predictors / 3 + 10) * PENALTIES_TRIED / DENSE_RATE
+    regression = num_items * predictors**2 * (predictors / 3 + 10) * PENALTIES_TRIED / SMALL_RATE
     through_users = num_users < num_items
     inverse = 2.0 * small**3 if through_users else 2.0 * num_items**3
     inverse += 2.0 * num_items * (num_pairs + num_users * num_items / 8) if through_users else 0.0
@@ -46,7 +46,7 @@ def guess_seconds(pairs: Interactions) -> dict[str, float]:
         "itemknn": shared,
         "rp3beta": 1.5 * shared,
         "gfcf": filter_,
-        "ease": inverse / DENSE_RATE,
+        "ease": inverse / LARGE_RATE,
         "ridge": ridge,
         "guided": ridge + PREDICTORS * num_pairs / SPARSE_RATE + FEWEST_EPOCHS * epoch,
     }
