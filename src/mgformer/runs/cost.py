@@ -12,7 +12,8 @@ import numpy as np
 from mgformer.data.interactions import Interactions
 
 SPARSE_RATE, SMALL_RATE, LARGE_RATE = 3e7, 1e10, 4e10
-"""In a second: entries of a sparse product, and operations on small and on large dense matrices."""
+"""In a second: entries of a sparse product; operations on small or thin dense matrices, and on large
+ones."""
 PREDICTORS, PENALTIES_TRIED = 200, 3
 """Of ridge: items that predict an item, and the times that each system is solved."""
 FACTORS, STEPS = 264, 9
@@ -31,7 +32,7 @@ def guess_seconds(pairs: Interactions) -> dict[str, float]:
     small, large = sorted((num_users, num_items))
     shared = float(np.square(np.diff(pairs.indptr).astype(np.float64)).sum()) / SPARSE_RATE
     width = min(FACTORS * STEPS, small)
-    filter_ = (num_users + num_items) * width**2 * 2 / LARGE_RATE
+    filter_ = (num_users + num_items) * width**2 * 2 / SMALL_RATE
     filter_ += 2 * num_pairs * FACTORS * STEPS / SMALL_RATE
     predictors = min(PREDICTORS, num_items)
     regression = num_items * predictors**2 * (predictors / 3 + 10) * PENALTIES_TRIED / SMALL_RATE
