@@ -12,8 +12,8 @@ import numpy as np
 from mgformer.data.interactions import Interactions
 
 SPARSE_RATE, SMALL_RATE, LARGE_RATE = 3e7, 1e10, 4e10
-"""In a second: entries of a sparse product; operations on small or thin dense matrices, and on large
-ones."""
+"""Entries of a sparse product; operations on small or thin, and on large dense
+matrices, in a second."""
 PREDICTORS, PENALTIES_TRIED = 200, 3
 """Of ridge: items that predict an item, and the times that each system is solved."""
 FACTORS, STEPS = 264, 9
