@@ -14,7 +14,7 @@ PATH = re.findall(r"^\| \d+ \| `([\w/.]+)` \| `([\w.]+)` \|", DOCUMENT, flags=re
 LAYERS = (
     ("cli",), ("experiments", "serving"), ("recommend",), ("runs",), ("training",), ("models",),
     ("ranking",), ("nn",), ("graph",), ("data",),
-    ("bars", "locks", "signatures", "files", "checksums", "outside", "device", "progress",
+    ("bars", "locks", "signatures", "files", "checksums", "outside", "device", "progress", "world",
      "errors"),
 )  # fmt: skip
 TRACED = """

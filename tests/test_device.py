@@ -9,6 +9,8 @@ from mgformer.errors import ConfigError
 from mgformer.runs.config import build_config
 from tests.command import mgformer
 
+CUDA = {"model": {"name": "guided"}, "train": {"device": "cuda:1"}}
+
 
 @pytest.fixture
 def machine(monkeypatch):
@@ -55,7 +57,7 @@ def test_the_command_names_the_device(table, tmp_path):
         assert said in done.stderr
         assert done.stderr.count("\n") == 1
     assert not (tmp_path / "run" / "manifest.json").exists()
-    assert build_config({"train": {"device": "cuda:1"}}).train.device == "cuda:1"
+    assert build_config(CUDA).train.device == "cuda:1"
 
 
 def test_mps_trains_and_the_processor_ranks():

@@ -8,6 +8,7 @@ other is float64, which exact ranking needs and MPS lacks.
 Shapes: n numbers.
 """
 
+import os
 import re
 
 import torch
@@ -31,6 +32,8 @@ def resolve(name: str) -> torch.device:
     has_mps = torch.backends.mps.is_available()
     if name == "auto":
         name = "cuda" if gpus else "mps" if has_mps else "cpu"
+    if name == "cuda" and "LOCAL_RANK" in os.environ:
+        name = f"cuda:{os.environ['LOCAL_RANK']}"  # torchrun starts a process for each GPU
     device = torch.device(name)
     missing = None
     if device.type == "cuda" and (device.index or 0) >= gpus:

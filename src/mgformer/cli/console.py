@@ -113,5 +113,6 @@ def _cell(text: str) -> str:
 
 def fail(message: str, code: int = 2) -> NoReturn:
     """Print one line and exit."""
+    err.quiet = err.quiet and code == 2  # what fails in one of several processes is told by it
     err.print(f"error: {' '.join(message.split())}", style="red")
     sys.exit(code)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from typer import Option
 
 from mgformer.cli.auto import show_auto, warn_if_poor
-from mgformer.cli.console import out, print_json, print_table, working
+from mgformer.cli.console import err, out, print_json, print_table, working
 from mgformer.cli.durations import seconds_of
 from mgformer.cli.options import (
     AsJson,
@@ -78,9 +78,12 @@ def command(
     from mgformer.runs.hashing import key_for_run
     from mgformer.runs.histories import check_leaves_them_out, without_histories
     from mgformer.runs.workspace import load_unfinished, save_run
+    from mgformer.world import is_first, is_launched, is_restarted, joined
 
     if device is not None:
         resolve(device)  # before the data are read
+    out.quiet = err.quiet = not is_first()  # one of several processes prints
+    resume = resume or is_restarted()
     chosen = [*settings, *([f"train.device={device}"] if device else [])]
 
     def with_options(raw: dict[str, Any]) -> dict[str, Any]:
@@ -102,6 +105,8 @@ def command(
         raise ConfigError(
             f"--budget is for the choice of a model; leave it out, or --model {model}"
         )
+    if choosing and is_launched():
+        raise ConfigError("several processes train one model; name it with --model")
     if choosing and profile:
         raise ConfigError("--profile measures one model; name it with --model")
     check = check_leaves_them_out if no_histories else lambda config: None
@@ -145,7 +150,11 @@ def command(
         named = ["--model", described.model_name] if is_outside(described.model_name) else []
         return f"continue with: {shlex.join(again + named)}"
 
-    with working(how_to_continue), locked(folder):
+    with (
+        working(how_to_continue),
+        joined(resolve(described.train.device)) as world,
+        locked(folder if world.leads else None),
+    ):
         dataset = None
         if key is not None:
             dataset = hash_users(open_dataset(described.dataset, described.data), key)
@@ -156,6 +165,8 @@ def command(
         if key is not None:
             record = bundle.record.model_copy(update={"hashed_ids": mark_of(key)})
             bundle = replace(bundle, record=record)
+        if not world.leads:
+            return
         if no_histories:
             bundle = without_histories(bundle)
         save_run(bundle, folder, signature)

@@ -20,11 +20,13 @@ from torch.nn import functional
 
 from mgformer.data.options import OPTIONS
 from mgformer.data.sampling import Batch
+from mgformer.errors import ConfigError
 from mgformer.graph.bipartite import Graph
 from mgformer.models.insides import Inside
 from mgformer.models.space import Choice, Space, space_of
 from mgformer.ranking.score import Kind
 from mgformer.ranking.scorers import DotScorer, HistoryScorer, Scorer
+from mgformer.world import Shards, World
 
 EmbeddingDim = Annotated[PositiveInt, Choice((32, 64, 128))]
 """The type of the option `dim`: tuning tries the same sizes for all models."""
@@ -93,6 +95,10 @@ class TrainableModel(nn.Module, Model):
     bf16: ClassVar[bool] = False
     """Whether its loss has large products whose factors may have 8 bits of precision."""
     weights: ClassVar[str | None] = "a pair is drawn with a chance proportional to its weight"
+    shards: Shards | None = None
+    """Who owns which nodes, if several processes train the model; `shard` sets it."""
+    sharded: tuple[str, ...] = ()
+    """Names of the tables of which a process keeps its own rows."""
     sparse_gradients: bool = False
     """Whether gradients of `tables` hold only the rows of the batch; the training loop sets it."""
 
@@ -124,6 +130,24 @@ class TrainableModel(nn.Module, Model):
     def fix_sizes(self) -> None:
         """Prepare forms of fixed size for a device, or refuse to leave the processor."""
 
+    def shard(self, world: World) -> None:
+        """Keep only the rows of the nodes that this process owns.
+
+        A model that can do so calls `keep_own` and reads its tables with `lookup`.
+        """
+        raise ConfigError(
+            f"{type(self).__name__} does not train on several processes; start it without torchrun"
+        )
+
+    def keep_own(self, world: World, *tables: str) -> Shards:
+        """Cut parameters and buffers with a row per node to the own rows."""
+        self.shards = Shards(world, self.num_users, self.num_items)
+        self.sharded = (*self.sharded, *tables)
+        for name in tables:
+            own = getattr(self, name).detach()[self.shards.own]
+            setattr(self, name, nn.Parameter(own) if name in self._parameters else own)
+        return self.shards
+
     def on_epoch(self, rng: np.random.Generator) -> None:
         """Prepare for an epoch, for example by drawing what changes once per epoch."""
 
@@ -136,9 +160,23 @@ class TrainableModel(nn.Module, Model):
         return []
 
     def lookup(self, table: Tensor, nodes: Tensor) -> Tensor:
-        """Return rows […, d] of one of `tables` [N, d] for nodes […]."""
+        """Return rows […, d] of one of `tables` [N, d] for nodes […].
+
+        If several processes train the model, these are the rows of the own share of the nodes.
+        """
+        if self.shards is not None:
+            return self.shards.rows(table, nodes, sparse=self.sparse_gradients)
         return functional.embedding(nodes, table, sparse=self.sparse_gradients)
 
+    def shares(self, batch: Batch) -> tuple[Shards, int] | None:
+        """Return who works on which share of a batch, and its size; None in a single process."""
+        return None if self.shards is None else (self.shards, len(batch.users))
+
     def dot_scorer(self, embeddings: Tensor) -> DotScorer:
-        """Return the scorer of embeddings [N, d] of all nodes, without copying them."""
+        """Return the scorer of embeddings [N, d] of all nodes, without copying them.
+
+        If several processes train the model, embeddings are those of the own nodes.
+        """
+        if self.shards is not None:
+            embeddings = self.shards.whole(embeddings)
         return DotScorer(embeddings[: self.num_users], embeddings[self.num_users :])

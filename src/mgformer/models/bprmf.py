@@ -20,6 +20,7 @@ from mgformer.models.space import Float, Int
 from mgformer.nn.embeddings import normal_table
 from mgformer.nn.losses import bpr, l2_of_rows
 from mgformer.ranking.scorers import DotScorer
+from mgformer.world import World
 
 
 class BPRMF(TrainableModel):
@@ -48,7 +49,12 @@ class BPRMF(TrainableModel):
             self.lookup(self.embeddings, nodes)
             for nodes in (batch.users, batch.items + self.num_users, negatives + self.num_users)
         )
-        return bpr(users, items, others) + self.config.l2 * l2_of_rows(users, items, others)
+        batch_size = None if self.shards is None else len(batch.users)
+        penalty = l2_of_rows(users, items, others, batch=batch_size)
+        return bpr(users, items, others, batch=batch_size) + self.config.l2 * penalty
+
+    def shard(self, world: World) -> None:
+        self.keep_own(world, "embeddings")
 
     def scorer(self) -> DotScorer:
         return self.dot_scorer(self.embeddings.detach().clone())

@@ -15,6 +15,7 @@ from pydantic import Field, NonNegativeFloat, PositiveInt
 from torch import Tensor, nn
 
 from mgformer.data.sampling import Batch
+from mgformer.errors import ConfigError
 from mgformer.graph.bipartite import Graph
 from mgformer.graph.sparse import SparseProduct
 from mgformer.models.base import EmbeddingDim, ModelConfig, TrainableModel
@@ -23,6 +24,7 @@ from mgformer.nn.embeddings import mean_of_layers, normal_table, places_of, rows
 from mgformer.nn.losses import align_uniform
 from mgformer.ranking.score import Kind
 from mgformer.ranking.scorers import DotScorer
+from mgformer.world import World
 
 
 class DirectAU(TrainableModel):
@@ -62,10 +64,24 @@ class DirectAU(TrainableModel):
         return self.embeddings.clone() if nodes is None else self.lookup(self.embeddings, nodes)
 
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
-        nodes, (users, items) = places_of(batch.users, batch.items + self.num_users)
-        z, config = self.encode(nodes), self.config
-        pairs = rows_at(z, users), rows_at(z, items)
-        return align_uniform(*pairs, config.uniformity_weight, t=config.uniformity_t, sides="mean")
+        config, shares = self.config, self.shares(batch)
+        if shares is not None:
+            pairs = self.encode(batch.users), self.encode(batch.items + self.num_users)
+        else:
+            nodes, (users, items) = places_of(batch.users, batch.items + self.num_users)
+            z = self.encode(nodes)
+            pairs = rows_at(z, users), rows_at(z, items)
+        return align_uniform(
+            *pairs, config.uniformity_weight, t=config.uniformity_t, sides="mean", shares=shares
+        )
+
+    def shard(self, world: World) -> None:
+        if self.propagation is not None:
+            raise ConfigError(
+                "DirectAU with encoder = lightgcn does not train on several processes, because"
+                " every step reaches the whole graph; set model.encoder=mf, or use one process"
+            )
+        self.keep_own(world, "embeddings")
 
     def scorer(self) -> DotScorer:
         with torch.no_grad():

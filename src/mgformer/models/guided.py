@@ -37,6 +37,7 @@ from torch.nn import functional
 from mgformer.data.chronology import recency
 from mgformer.data.sampling import Batch
 from mgformer.device import HOST, on_host
+from mgformer.errors import ConfigError
 from mgformer.graph.bipartite import Graph
 from mgformer.graph.nearest import nearest_nodes
 from mgformer.graph.sparse import (
@@ -59,6 +60,7 @@ from mgformer.nn.losses import align_uniform
 from mgformer.ranking.score import Kind
 from mgformer.ranking.scorers import DotScorer, HistoryScorer
 from mgformer.ranking.topk import top_k
+from mgformer.world import Shards, World
 
 GUIDES = {
     "num_predictors": ("ridge",),
@@ -171,6 +173,9 @@ class Guided(TrainableModel):
         self.fixed = nn.Buffer(fixed, persistent=False)  # channels that are not trained [N, r]
 
     def fix_sizes(self) -> None:
+        if self.shards is not None:
+            self.lists = PaddedRows(self.matrix)
+            return
         # Rows of a hop on the graph may be long; those of the lists are not.
         itself = sp.eye_array(self.num_nodes, dtype=np.float32, format="csr")
         lists = itself + self.config.attention_weight * self.attention
@@ -191,17 +196,43 @@ class Guided(TrainableModel):
             columns, places = np.unique(rows.indices, return_inverse=True)
             parts = (rows.data, places.astype(np.int32), rows.indptr)
             rows = sp.csr_array(parts, shape=(len(nodes), len(columns)))
-            tokens = self.lookup(self.tokens, torch.from_numpy(columns).long())
+            wanted = torch.from_numpy(columns).long()
+            tokens = functional.embedding(wanted, self.tokens, sparse=True)
         return torch.cat([sparse_product(rows, tokens), self.fixed[nodes]], dim=1)
 
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
-        nodes, (users, items) = places_of(batch.users, batch.items + self.num_users)
-        h, config = self.outputs(nodes), self.config
-        pairs = rows_at(h, users), rows_at(h, items)
-        return align_uniform(*pairs, config.uniformity_weight, t=config.uniformity_t, sides="mean")
+        config, shares = self.config, self.shares(batch)
+        if shares is not None:  # every process adds what its own nodes are to the nodes of a batch
+            sides = batch.users, batch.items + self.num_users
+            h_users, h_items = (shares[0].share(self.outputs(side)) for side in sides)
+        else:
+            nodes, (users, items) = places_of(batch.users, batch.items + self.num_users)
+            h = self.outputs(nodes)
+            h_users, h_items = rows_at(h, users), rows_at(h, items)
+        return align_uniform(
+            h_users,
+            h_items,
+            config.uniformity_weight,
+            t=config.uniformity_t,
+            sides="mean",
+            shares=shares,
+        )
+
+    def shard(self, world: World) -> None:
+        if self.fixed.shape[1]:
+            raise ConfigError(
+                "guided with guide = spectral does not train on several processes; set"
+                " model.guide=ridge, or start it without torchrun"
+            )
+        shards = self.keep_own(world, "tokens")
+        # Columns of own nodes: the lists in which they stand.
+        self.matrix = sp.csr_array(self.matrix[:, shards.own.numpy()])
+        self.attention, self.adjacency = self.attention[:0], None
 
     def scorer(self) -> DotScorer:
         with torch.no_grad():
+            if self.shards is not None:
+                return self.dot_scorer(self._own_outputs(self.shards))
             if on_host(self.tokens):
                 return self.dot_scorer(
                     torch.cat([csr_matmul(self.matrix, self.tokens), self.fixed], dim=1)
@@ -210,6 +241,13 @@ class Guided(TrainableModel):
             if self.hop is not None:
                 h = h + self.config.graph_weight * self.hop(self.tokens)
             return self.dot_scorer(torch.cat([h, self.fixed], dim=1))
+
+    def _own_outputs(self, shards: Shards) -> Tensor:
+        """Return h [n, d] of own nodes: every process adds what its own nodes are to them."""
+        blocks = self.tokens.new_zeros(shards.world.size, shards.longest, self.config.dim)
+        for rank, nodes in enumerate(shards.nodes_of):
+            blocks[rank, : len(nodes)] = csr_matmul(self.matrix[nodes], self.tokens)
+        return shards.world.exchanged(blocks).sum(0)[: len(shards.own)]
 
     def guide(self) -> HistoryScorer | None:
         return self.regression

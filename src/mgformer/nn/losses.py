@@ -18,6 +18,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from mgformer.graph.sparse import block_slices
+from mgformer.world import Shards
 
 BLOCK_ROWS = 256
 """Rows compared with all others at a time; their weights fit into the cache."""
@@ -27,16 +28,23 @@ BLOCK_SCORES = 1 << 21
 """Scores held at a time when rows are compared with a table; 2^20 to 2^22 are equally fast."""
 
 
-def bpr(users: Tensor, items: Tensor, others: Tensor) -> Tensor:
-    """Return the mean of -log σ(u·i - u·j) over pairs [B, D] and their negatives j [B, C, D]."""
+def bpr(users: Tensor, items: Tensor, others: Tensor, *, batch: int | None = None) -> Tensor:
+    """Return the mean of -log σ(u·i - u·j) over pairs [B, D] and their negatives j [B, C, D].
+
+    If the pairs are a share of a batch, `batch` is its size: shares add up to the mean.
+    """
     positive = (users * items).sum(1, keepdim=True)  # [B, 1]
     negative = (others @ users[:, :, None]).squeeze(2)  # [B, C]
-    return -functional.logsigmoid(positive - negative).mean()
+    found = functional.logsigmoid(positive - negative)
+    return -found.mean() if batch is None else -found.sum() / (batch * others.shape[1])
 
 
-def l2_of_rows(*rows: Tensor) -> Tensor:
-    """Return half the sum of the squared norms of tensors [B, …, D], divided by B."""
-    return 0.5 * torch.stack([part.square().sum() for part in rows]).sum() / len(rows[0])
+def l2_of_rows(*rows: Tensor, batch: int | None = None) -> Tensor:
+    """Return half the sum of the squared norms of tensors [B, …, D], divided by B.
+
+    If the rows are a share of a batch, `batch` is its size.
+    """
+    return 0.5 * torch.stack([part.square().sum() for part in rows]).sum() / (batch or len(rows[0]))
 
 
 def align_uniform(
@@ -47,13 +55,15 @@ def align_uniform(
     t: float = 1.0,
     sides: Literal["sum", "mean"] = "sum",
     block_rows: int = BLOCK_ROWS,
+    shares: tuple[Shards, int] | None = None,
 ) -> Tensor:
     """Return alignment plus `weight` times uniformity of matching rows [B, D]: Eq. (13).
 
     Rows are scaled to unit length. Alignment is the mean ‖u - i‖² over pairs. Uniformity of a side
     is log mean exp(-t ‖x_a - x_b‖²) over all a ≠ b; `sides` says how users and items are combined.
     MGFormer's paper has t = 1 and the sum, DirectAU t = 2 and the mean. Duplicates in a batch count
-    as different rows. A batch of one pair has no uniformity.
+    as different rows. A batch of one pair has no uniformity. If the rows are the share of a rank,
+    `shares` says of whom and how large the batch is; the losses of all ranks add up to the loss.
     """
     weight = weight if sides == "sum" else 0.5 * weight
 
@@ -61,7 +71,7 @@ def align_uniform(
         # For a unit row x_a with partner y_a the gradient is 2 (x_a - y_a) / B plus `weight` times
         # 4t Σ_b w_ab x_b / Σ w, with w_ab = exp(-t ‖x_a - x_b‖²). For h_a = ‖h_a‖ x_a it is the
         # part orthogonal to x_a, divided by ‖h_a‖.
-        batch = len(users)
+        batch = len(users) if shares is None else shares[1]
         lengths = [side.norm(dim=1, keepdim=True).clamp_min(SHORTEST) for side in (users, items)]
         units = [side / length for side, length in zip((users, items), lengths, strict=True)]
         apart = units[0] - units[1]
@@ -70,8 +80,12 @@ def align_uniform(
         for x, length, sign in zip(units, lengths, (2, -2), strict=True):
             gradient = apart * (sign / batch)
             if batch > 1:
-                total, sums = _pair_weights(x, t, block_rows)
-                value = value + weight * (total.log() - math.log(batch * (batch - 1)))
+                if shares is None:
+                    (total, sums), ranks = _pair_weights(x, t, block_rows), 1
+                else:
+                    total, sums = _own_pair_weights(x, t, block_rows, *shares)
+                    ranks = shares[0].world.size
+                value = value + weight / ranks * (total.log() - math.log(batch * (batch - 1)))
                 gradient.addcmul_(sums, 4 * t * weight / total)
             along = (gradient * x).sum(1, keepdim=True)
             gradients.append(gradient.addcmul_(x, along, value=-1).div_(length))
@@ -100,6 +114,25 @@ def _pair_weights(x: Tensor, t: float, block_rows: int) -> tuple[Tensor, Tensor]
             sums[stop:].addmm_(later.T, x[start:stop])
             total = total + later.sum()
     return total, sums
+
+
+def _own_pair_weights(
+    x: Tensor, t: float, block_rows: int, shards: Shards, batch: int
+) -> tuple[Tensor, Tensor]:
+    """Return what `_pair_weights` returns, for rows that are a share of a batch.
+
+    The first is that of the whole batch, the second has the own rows.
+    """
+    every, first = shards.every(x, batch), shards.part(batch).start
+    total, sums = x.new_zeros(()), torch.zeros_like(x)
+    for start in range(0, len(x), block_rows):
+        own = slice(start, min(start + block_rows, len(x)))
+        weights = torch.addmm(x.new_tensor(-2 * t), x[own], every.T, alpha=2 * t).exp_()
+        itself = torch.arange(own.start, own.stop, device=x.device)
+        weights[itself - own.start, itself + first] = 0
+        total = total + weights.sum()
+        torch.mm(weights, every, out=sums[own])
+    return shards.world.summed(total), sums
 
 
 def info_nce(

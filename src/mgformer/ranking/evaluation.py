@@ -10,6 +10,7 @@ from typing import Literal, Protocol
 
 import numpy as np
 import scipy.sparse as sp
+import torch
 from numpy.typing import NDArray
 from pydantic import BaseModel, Field, field_validator
 
@@ -18,6 +19,7 @@ from mgformer.data.options import OPTIONS
 from mgformer.ranking import metrics
 from mgformer.ranking.scorers import Scorer
 from mgformer.ranking.topk import top_k
+from mgformer.world import bounds, current
 
 GROUPS = ("unpopular", "normal", "popular")
 GROUP_SHARES = (0.80, 0.15, 0.05)
@@ -98,9 +100,7 @@ def evaluate(
     if not len(users):
         return None
     ks = options.ks
-    ranked = top_k(
-        scorer, users, max(ks), seen=seen, candidates=candidates, memory_mb=options.memory_mb
-    ).items
+    ranked = _ranked(scorer, users, seen, options, candidates)
     relevant = wanted[users]
     hits = _hits(held_out, users, ranked)
     formulas = {**metrics.METRICS, **metrics.outside_metrics(options.metrics or ())}
@@ -125,6 +125,34 @@ def evaluate(
         for number, group in enumerate(GROUPS)
     }
     return Evaluation(users, values, catalogue, groups)
+
+
+def _ranked(
+    scorer: Scorer,
+    users: NDArray[np.int64],
+    seen: sp.csr_array,
+    options: EvaluationConfig,
+    candidates: NDArray[np.int64] | None,
+) -> NDArray[np.int32]:
+    """Return the lists of users; every process ranks a part of them, and all get all lists."""
+    world = current()
+    edges = bounds(len(users), world.size)
+    own = users[edges[world.rank] : edges[world.rank + 1]]
+    lists = top_k(
+        scorer,
+        own,
+        max(options.ks),
+        seen=seen,
+        candidates=candidates,
+        memory_mb=options.memory_mb,
+    ).items
+    if world.size == 1:
+        return lists
+    longest = max(np.diff(edges))
+    padded = np.full((longest, lists.shape[1]), -1, dtype=np.int32)
+    padded[: len(own)] = lists
+    gathered = world.gathered(torch.from_numpy(padded)).numpy()
+    return np.concatenate([gathered[r, :n] for r, n in enumerate(np.diff(edges))])
 
 
 class Parts(Protocol):

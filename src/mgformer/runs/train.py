@@ -29,6 +29,7 @@ from mgformer.runs.warm_start import check_trained, together, without_leak
 from mgformer.runs.workspace import Workspace
 from mgformer.training.log import Entry
 from mgformer.training.profile import Profile, profile
+from mgformer.world import current
 
 log = logging.getLogger("mgformer")
 
@@ -80,7 +81,7 @@ def train(
             checkpoint stays until the caller has saved the bundle (`save_run`).
         resume: Continue from the checkpoint in `folder`, if there is one.
     """
-    with locked(folder):
+    with locked(folder if current().leads else None):
         return _train(config, dataset, split, folder, resume)
 
 

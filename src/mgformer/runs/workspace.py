@@ -21,6 +21,7 @@ from mgformer.training.checkpoint import (
 )
 from mgformer.training.log import Entry, Log, keep_log
 from mgformer.training.loop import Hooks
+from mgformer.world import current
 
 logger = logging.getLogger("mgformer")
 
@@ -121,6 +122,8 @@ class Workspace:
                 f" {self.found.state['fingerprint']}, but got {fingerprint}; give the same data, or"
                 " choose another --out"
             )
+        if not current().leads:
+            return
         finished = (self.folder / MANIFEST).is_file()
         train = self.config["train"]
         self.log = Log(
@@ -136,6 +139,8 @@ class Workspace:
         """Return what the training loop needs to write the log and checkpoints of a stage."""
         self.stage = stage
         start = self.found if self.found and self.found.state["stage"] == stage else None
+        if not current().leads:  # the first process writes for all
+            return {"write": lambda entry: None, "save": lambda checkpoint: None, "start": start}
         return {"write": self._write, "save": self._save, "start": start}
 
     def close(self) -> None:

@@ -32,10 +32,12 @@ from mgformer.training.memory import keep_freed_memory
 from mgformer.training.optimizers import (
     build_optimizers,
     load_state_tensors,
+    rows_of_tables,
     set_learning_rate,
     state_tensors,
 )
 from mgformer.training.options import Precision, TrainConfig
+from mgformer.world import World, current
 
 CHECKPOINT_SECONDS = 30.0
 """Seconds between checkpoints, so that short epochs do not spend their time on writing."""
@@ -107,12 +109,15 @@ def fit(
     shuffling, seeding = rng.spawn(2)
     device = resolve(options.device)
     check_precision(model, options)
+    world = current()
+    if world.size > 1:
+        model.shard(world)
     model.on(device)
     generator = generator_on(device, int(seeding.integers(2**63)))
     optimizers = build_optimizers(model, options)
     steps = num_batches(pairs, options.batch_size)
     last = (options.epochs if epochs is None else epochs) if steps else 0
-    done, best = Fit(), weights_of(model)
+    done, best = Fit(), _own_weights(model)
     if start is not None:
         done, best = _restore(start, model, optimizers, shuffling, generator)
     saved_at = time.monotonic()
@@ -127,7 +132,7 @@ def fit(
             total = torch.zeros((), dtype=double_on(device), device=device)
             batches = shuffled_batches(pairs, options.batch_size, shuffling, chances, device)
             for number, batch in enumerate(batches):
-                late = until < math.inf and time.monotonic() >= until
+                late = until < math.inf and world.agreed(time.monotonic()) >= until
                 if late:
                     break
                 progress = (done.epochs * steps + number) / (options.epochs * steps)
@@ -138,6 +143,7 @@ def fit(
             if late:
                 break
             done.epochs += 1
+            total = world.summed(total)
             entry: Entry = {"epoch": done.epochs, "loss": total.item() / len(pairs)}
             if not math.isfinite(entry["loss"]):
                 raise ConfigError(
@@ -154,12 +160,13 @@ def fit(
                 entry["validation_seconds"] = round(time.perf_counter() - began, 3)
                 if entry[SELECTION_METRIC] > done.best_value:
                     done.best_value, done.best_epoch = entry[SELECTION_METRIC], done.epochs
-                    best = weights_of(model)
+                    best = _own_weights(model)
                 is_best = done.best_epoch == done.epochs
                 log.info("epoch %d: %s", done.epochs, _shown(entry, is_best))
             done.history.append(entry)
             write(entry)
-            if save is not None and time.monotonic() - saved_at >= CHECKPOINT_SECONDS:
+            due = world.agreed(time.monotonic() - saved_at) >= CHECKPOINT_SECONDS
+            if save is not None and due:
                 save(_checkpoint(done, model, best, optimizers, shuffling, generator))
                 saved_at = time.monotonic()
     if done.best_epoch:
@@ -191,6 +198,8 @@ def step_on(
         for optimizer in optimizers:
             optimizer.zero_grad()
         loss.backward()
+        if model.shards is not None:
+            _sum_gradients(model, model.shards.world)
     with timed("update"):
         for optimizer in optimizers:
             optimizer.step()
@@ -221,8 +230,36 @@ def _out_of_patience(done: Fit, options: TrainConfig) -> bool:
 
 
 def weights_of(model: TrainableModel) -> dict[str, Tensor]:
-    """Return a copy of the weights in the memory of the processor."""
+    """Return a copy of the weights of all nodes in the memory of the processor."""
+    return _whole(_own_weights(model), model)
+
+
+def _own_weights(model: TrainableModel) -> dict[str, Tensor]:
+    """Return a copy of the weights, of tables those rows that this process has."""
     return {name: v.detach().to("cpu", copy=True) for name, v in model.state_dict().items()}
+
+
+def _whole(weights: dict[str, Tensor], model: TrainableModel) -> dict[str, Tensor]:
+    """Return weights with the rows of all processes."""
+    shards = model.shards
+    if shards is None:
+        return weights
+    return {n: shards.whole(v) if n in model.sharded else v for n, v in weights.items()}
+
+
+def _own(weights: dict[str, Tensor], model: TrainableModel) -> dict[str, Tensor]:
+    """Return weights of all nodes without the rows that other processes have."""
+    shards = model.shards
+    if shards is None:
+        return weights
+    return {n: v[shards.own] if n in model.sharded else v for n, v in weights.items()}
+
+
+def _sum_gradients(model: TrainableModel, world: World) -> None:
+    """Add up the gradients of parameters that every process has."""
+    for name, parameter in model.named_parameters():
+        if name not in model.sharded and parameter.grad is not None:
+            parameter.grad = world.summed(parameter.grad)
 
 
 def _checkpoint(
@@ -233,7 +270,12 @@ def _checkpoint(
     shuffling: np.random.Generator,
     generator: torch.Generator,
 ) -> Checkpoint:
-    parts = {"model": weights_of(model), "best": best, "optimizer": state_tensors(optimizers)}
+    memory = state_tensors(optimizers)
+    if model.shards is not None:  # the checkpoint does not depend on the number of processes
+        tables = {id(model.get_parameter(name)) for name in model.sharded}
+        of_tables = rows_of_tables(optimizers, tables)
+        memory = {n: model.shards.whole(v) if n in of_tables else v for n, v in memory.items()}
+    parts = {"model": weights_of(model), "best": _whole(best, model), "optimizer": memory}
     tensors = {f"{part}/{name}": t for part, named in parts.items() for name, t in named.items()}
     tensors["generator"] = generator.get_state()
     # JSON has no infinity: without validation the best value is null.
@@ -262,7 +304,13 @@ def _restore(
             if name:
                 parts[part][name] = tensor
         state = _State.model_validate(start.state)
+        if model.shards is not None:
+            tables = {id(model.get_parameter(name)) for name in model.sharded}
+            of_tables, own = rows_of_tables(optimizers, tables), model.shards.own
+            memory = parts["optimizer"]
+            parts["optimizer"] = {n: v[own] if n in of_tables else v for n, v in memory.items()}
         for part in ("model", "best"):
+            parts[part] = _own(parts[part], model)
             _check_weights(parts[part], model)
         model.load_state_dict(parts["model"])
         load_state_tensors(optimizers, parts["optimizer"])

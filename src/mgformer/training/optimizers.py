@@ -124,6 +124,21 @@ def state_tensors(optimizers: Sequence[Optimizer]) -> dict[str, Tensor]:
     return tensors
 
 
+def rows_of_tables(optimizers: Sequence[Optimizer], tables: set[int]) -> set[str]:
+    """Return which state tensors have a row per row of the tables with these ids."""
+    found = set()
+    for number, optimizer in enumerate(optimizers):
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        names = (ROW_STATE if isinstance(optimizer, RowAdam) else ADAM_STATE) - {"step"}
+        found |= {
+            f"{number}.{place}.{name}"
+            for place, parameter in enumerate(parameters)
+            if id(parameter) in tables
+            for name in names
+        }
+    return found
+
+
 def load_state_tensors(optimizers: Sequence[Optimizer], tensors: dict[str, Tensor]) -> None:
     """Restore what `state_tensors` returned; other tensors are a ValueError."""
     for number, optimizer in enumerate(optimizers):

@@ -1,0 +1,141 @@
+"""Runs functions in several processes that train together, as torchrun would start them."""
+
+import json
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+import torch.multiprocessing as mp
+
+from mgformer.data.sampling import shuffled_batches
+from mgformer.graph.bipartite import Graph
+from mgformer.models import model_class
+from mgformer.models.base import TrainableModel
+from mgformer.runs.config import build_config
+from mgformer.runs.train import train
+from mgformer.training import loop
+from mgformer.training.optimizers import build_optimizers
+from mgformer.training.options import TrainConfig
+from mgformer.world import current, joined
+
+FORMS: dict[str, tuple[str, dict[str, Any]]] = {
+    "guided": ("guided", {"dim": 8, "num_neighbors": 3}),
+    "guided, one hop": ("guided", {"dim": 8, "num_neighbors": 3, "graph_weight": 0.5}),
+    "directau": ("directau", {"dim": 8, "encoder": "mf"}),
+    "bprmf": ("bprmf", {"dim": 8, "num_negatives": 3}),
+}
+OPTIMIZERS = ("adam", "rows")
+DEMO = {
+    "dataset": "demo",
+    "model": {"name": "guided", "dim": 16},
+    "train": {"epochs": 3, "lr": 1e-2, "device": "cpu", "validation_users": 0},
+}
+
+
+def run(size: int, function: Callable[[], Any], folder: Path) -> list[Any]:
+    """Return what a function returns in each of the processes; it must be plain JSON."""
+    if size == 1:
+        return [function()]
+    mp.spawn(_rank, (size, free_port(), function, folder), nprocs=size)
+    return [json.loads((folder / f"{size}-{rank}.json").read_text()) for rank in range(size)]
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+def _rank(rank: int, size: int, port: int, function: Callable[[], Any], folder: Path) -> None:
+    torch.set_num_threads(1)
+    settings = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "RANK": rank, "WORLD_SIZE": size}
+    os.environ.update({name: str(value) for name, value in settings.items()})
+    with joined():
+        result = function()
+    (folder / f"{size}-{rank}.json").write_text(json.dumps(result))
+
+
+def planted(num_users: int = 43, num_items: int = 31) -> Graph:
+    """A graph whose users like one of three kinds of items; the last user has none."""
+    rng = np.random.default_rng(5)
+    alike = np.equal.outer(np.arange(num_users) % 3, np.arange(num_items) % 3)
+    pairs = rng.random(alike.shape) < np.where(alike, 0.6, 0.1)
+    pairs[-1] = False
+    return Graph(sp.csr_array(pairs.astype(np.float32)))
+
+
+def built(form: str, graph: Graph) -> TrainableModel:
+    name, options = FORMS[form]
+    model = model_class(name)(model_class(name).Config(**options), graph, np.random.default_rng(0))
+    assert isinstance(model, TrainableModel)
+    return model
+
+
+def steps(form: str, optimizer: str, count: int = 20, size: int = 33) -> dict[str, Any]:
+    """Return the losses of some steps, the vectors after them, and the bytes of a step."""
+    from tests.models.test_contract import pairs_of
+
+    graph, world = planted(), current()
+    model, rng = built(form, graph), np.random.default_rng(1)
+    if world.size > 1:
+        model.shard(world)
+    optimizers = build_optimizers(model, TrainConfig(lr=3e-3, optimizer=optimizer))
+    generator, losses, sent = torch.Generator().manual_seed(2), [], []
+    while len(losses) < count:
+        for batch in shuffled_batches(pairs_of(graph), size, rng):
+            before = world.sent
+            loss = loop.step_on(batch, model, optimizers, generator)
+            sent.append(world.sent - before)
+            losses.append(float(world.summed(loss)))
+    with torch.no_grad():
+        scorer = model.scorer()
+    own = sum(p.numel() for p in model.parameters())
+    vectors = torch.cat([scorer.users, scorer.items])
+    return {"losses": losses[:count], "vectors": vectors.tolist(), "own": own, "sent": sent[0]}
+
+
+def everything() -> dict[str, Any]:
+    """Steps of all models, and a whole run on the demo data."""
+    found: dict[str, Any] = {
+        f"{form}/{optimizer}": steps(form, optimizer) for form in FORMS for optimizer in OPTIMIZERS
+    }
+    bundle = train(build_config(DEMO))
+    record = bundle.record
+    assert bundle.per_user is not None
+    found["run"] = {
+        "test": record.test,
+        "valid": record.valid,
+        "popularity": record.popularity,
+        "users": len(bundle.per_user),
+        "delta": record.delta,
+        "epochs": record.epochs,
+    }
+    return found
+
+
+def bytes_of_a_step(num_nodes: int) -> int:
+    """Return the bytes that a rank sends in one step on a generated graph."""
+    from benchmarks.training import generated
+
+    pairs = generated(num_nodes)
+    model = built("guided", Graph(pairs.matrix))
+    model.shard(current())
+    optimizers = build_optimizers(model, TrainConfig(optimizer="rows"))
+    batch = next(shuffled_batches(pairs, 64, np.random.default_rng(0)))
+    loop.step_on(batch, model, optimizers, torch.Generator().manual_seed(0))
+    return current().sent
+
+
+def bytes_of_steps() -> list[int]:
+    """Return the bytes of a step on graphs of two sizes."""
+    sent = []
+    for num_nodes in (400, 4_000):
+        current().sent = 0
+        sent.append(bytes_of_a_step(num_nodes))
+    return sent

@@ -1,0 +1,88 @@
+"""Several processes train as one: the same losses, the same metrics, and few bytes."""
+
+import numpy as np
+import pytest
+import torch
+
+from mgformer.errors import ConfigError
+from mgformer.models import BUILTIN, model_class
+from mgformer.models.base import TrainableModel
+from mgformer.world import Shards, World, bounds, current
+from tests import ranks
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    return ranks.everything()
+
+
+@pytest.fixture(scope="module", params=[2, 4])
+def several(request, tmp_path_factory):
+    return ranks.run(request.param, ranks.everything, tmp_path_factory.mktemp("ranks"))
+
+
+def test_ranks_train_as_one_process_does(alone, several):
+    for form in (name for name in alone if name != "run"):
+        one = alone[form]
+        assert np.ptp(one["losses"]) > 1e-2, form
+        owned = [rank[form]["own"] for rank in several]
+        assert sum(owned) == one["own"]
+        assert max(owned) < 1.3 * one["own"] / len(several)
+        for rank in several:
+            np.testing.assert_allclose(rank[form]["losses"], one["losses"], rtol=1e-5, err_msg=form)
+            np.testing.assert_allclose(
+                rank[form]["vectors"], one["vectors"], rtol=0, atol=1e-4, err_msg=form
+            )
+            assert rank[form]["vectors"] == several[0][form]["vectors"]  # to the bit
+            assert rank[form]["sent"] > 0
+
+
+def test_metrics_are_those_of_one_process(alone, several):
+    assert alone["run"]["test"]["ndcg@20"] > 2 * alone["run"]["popularity"]["ndcg@20"]
+    for rank in several:
+        assert rank["run"] == alone["run"]
+
+
+def test_the_bytes_of_a_step_do_not_depend_on_the_graph(tmp_path):
+    small, large = ranks.run(2, ranks.bytes_of_steps, tmp_path)[0]
+    assert small == large > 0
+
+
+@pytest.mark.parametrize(("users", "items", "size"), [(7, 5, 1), (7, 5, 3), (2, 9, 4), (64, 64, 4)])
+def test_every_node_has_one_owner(users, items, size):
+    owned = np.concatenate(Shards(World(0, size), users, items).nodes_of)
+    np.testing.assert_array_equal(np.sort(owned), np.arange(users + items))
+    for rank in range(size):
+        shards = Shards(World(rank, size), users, items)
+        assert shards.own.tolist() == sorted(shards.own.tolist())
+        assert len(shards.own) <= shards.longest
+        nodes = torch.arange(users + items).flip(0)
+        mine, rows = shards.places(nodes)
+        assert torch.equal(shards.own[rows], nodes[mine])
+        assert len(mine) == len(shards.own)
+
+
+def test_every_pair_of_a_batch_is_in_one_share():
+    for batch in (1, 3, 8, 33):
+        parts = [Shards(World(rank, 4), 1, 1).part(batch) for rank in range(4)]
+        assert [n for part in parts for n in range(batch)[part]] == [*range(batch)]
+    assert bounds(10, 4) == [0, 2, 5, 7, 10]
+
+
+SHARDED = {name for name, _ in ranks.FORMS.values()}
+
+
+@pytest.mark.parametrize(
+    "name", [n for n in BUILTIN if issubclass(model_class(n), TrainableModel) and n not in SHARDED]
+)
+def test_other_models_say_that_they_do_not(name, random_graph):
+    rng = np.random.default_rng(0)
+    model = model_class(name)(model_class(name).Config(), random_graph(9, 8), rng)
+    with pytest.raises(ConfigError, match="does not train on several processes"):
+        model.shard(World(0, 2))
+
+
+def test_a_process_alone_is_a_world():
+    assert current() == World(0, 1)
+    assert current().leads
+    assert current().agreed(3.5) == 3.5
