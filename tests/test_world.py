@@ -21,6 +21,7 @@ def several(request, tmp_path_factory):
     return ranks.run(request.param, ranks.everything, tmp_path_factory.mktemp("ranks"))
 
 
+@pytest.mark.slow
 def test_ranks_train_as_one_process_does(alone, several):
     for form in (name for name in alone if name != "run"):
         one = alone[form]
@@ -37,12 +38,14 @@ def test_ranks_train_as_one_process_does(alone, several):
             assert rank[form]["sent"] > 0
 
 
+@pytest.mark.slow
 def test_metrics_are_those_of_one_process(alone, several):
     assert alone["run"]["test"]["ndcg@20"] > 2 * alone["run"]["popularity"]["ndcg@20"]
     for rank in several:
         assert rank["run"] == alone["run"]
 
 
+@pytest.mark.slow
 def test_the_bytes_of_a_step_do_not_depend_on_the_graph(tmp_path):
     small, large = ranks.run(2, ranks.bytes_of_steps, tmp_path)[0]
     assert small == large > 0

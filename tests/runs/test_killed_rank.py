@@ -13,6 +13,7 @@ from mgformer.training.checkpoint import load_checkpoint
 from tests.command import mgformer
 from tests.ranks import free_port
 
+pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parent.parent.parent
 OPTIONS = ["--model", "guided", "--device", "cpu", "--set", "model.dim=16", "--set",
            "train.epochs=3", "--set", "train.batch_size=512"]  # fmt: skip
