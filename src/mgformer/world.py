@@ -97,8 +97,10 @@ def _lost() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:  # gloo and nccl have no class of their own for it
+        reason = " ".join(str(error).split())[:100]
         raise LostRankError(
-            f"{LOST}; start the same command again with --resume (torchrun --max-restarts does)"
+            f"{LOST} ({reason}); start the same command again with --resume"
+            " (torchrun --max-restarts does)"
         ) from error
 
 
@@ -138,7 +140,11 @@ def joined(device: torch.device = HOST) -> Iterator[World]:
         torch.cuda.set_device(device)
         backend = "cpu:gloo,cuda:nccl"
     with _lost():
-        dist.init_process_group(backend, timeout=TIMEOUT)
+        store, rank, size = next(dist.rendezvous("env://"))
+        # The store outlives a restart: addresses of processes that ended must not be found in it.
+        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+        fresh = dist.PrefixStore(f"mgformer/{attempt}", store)
+        dist.init_process_group(backend, store=fresh, rank=rank, world_size=size, timeout=TIMEOUT)
     _current = World(dist.get_rank(), dist.get_world_size())
     try:
         yield _current

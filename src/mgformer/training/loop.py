@@ -165,8 +165,9 @@ def fit(
                 log.info("epoch %d: %s", done.epochs, _shown(entry, is_best))
             done.history.append(entry)
             write(entry)
-            due = world.agreed(time.monotonic() - saved_at) >= CHECKPOINT_SECONDS
-            if save is not None and due:
+            if save is not None and (
+                world.agreed(time.monotonic() - saved_at) >= CHECKPOINT_SECONDS
+            ):
                 save(_checkpoint(done, model, best, optimizers, shuffling, generator))
                 saved_at = time.monotonic()
     if done.best_epoch:
