@@ -27,11 +27,15 @@ import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.distributed import PrefixStore  # type: ignore[attr-defined]
+from torch.distributed.rendezvous import rendezvous
 
 from mgformer.device import HOST
 
 TIMEOUT = timedelta(minutes=30)
 """How long a rank waits for the others: they prepare and write at different speeds."""
+# The name before torch 2.13 is deprecated there.
+_all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 LOST = "another process of this training ended or cannot be reached"
 
 
@@ -61,7 +65,7 @@ class World:
         flat = own.detach().reshape(-1) if own.numel() else own.new_zeros(1)
         self._count(flat)
         with _lost():
-            dist.all_gather_into_tensor(every, flat.contiguous())
+            _all_gather(every, flat.contiguous())
         return every.reshape(self.size, -1)[:, : own.numel()].reshape(self.size, *own.shape)
 
     def exchanged(self, blocks: Tensor) -> Tensor:
@@ -140,10 +144,10 @@ def joined(device: torch.device = HOST) -> Iterator[World]:
         torch.cuda.set_device(device)
         backend = "cpu:gloo,cuda:nccl"
     with _lost():
-        store, rank, size = next(dist.rendezvous("env://"))
+        store, rank, size = next(rendezvous("env://"))
         # The store outlives a restart: addresses of processes that ended must not be found in it.
         attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-        fresh = dist.PrefixStore(f"mgformer/{attempt}", store)
+        fresh = PrefixStore(f"mgformer/{attempt}", store)
         dist.init_process_group(backend, store=fresh, rank=rank, world_size=size, timeout=TIMEOUT)
     _current = World(dist.get_rank(), dist.get_world_size())
     try:
