@@ -251,3 +251,22 @@ def test_likes_of_a_user_are_feedback_if_the_service_takes_it(
     logs = list((tmp_path / "log").glob("feedback-*.jsonl"))
     stored = [json.loads(line) for log in logs for line in log.read_text().splitlines()]
     assert [(one["user"], one["item"]) for one in stored] == [(USER, liked)]
+
+
+def test_filters_are_chips_and_attributes_stand_beside_items(
+    browser: Browser, service: str
+) -> None:
+    browser.open(service + PERSON)
+    whole = browser.ranked("users")
+    browser.sees("#users .ranked li:first-child .facts")
+    assert set(browser.texts("#users .facts")) == {"sailing"}
+    browser.click("#users .attribute option[value=jazz]")
+    browser.sees("#users .pick.only .name", "jazz")
+    browser.until(lambda: set(browser.texts("#users .facts")) == {"jazz"})
+    assert "only=taste:jazz" in browser.hash
+    jazz = browser.ranked("users")
+    browser.open(browser.driver.current_url)
+    assert browser.ranked("users") == jazz
+    browser.click("#users .pick.only .remove")
+    browser.until(lambda: browser.ranked("users") == whole)
+    assert browser.hash == PERSON

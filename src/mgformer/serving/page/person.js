@@ -3,6 +3,7 @@
 import { ask } from "./api.js";
 import { $, el, plural } from "./dom.js";
 import { idTag, itemLink, remember, sync } from "./items.js";
+import { filtered } from "./filters.js";
 import { avatar, showPeople } from "./landing.js";
 import { loading, orUnknown } from "./loading.js";
 import { results, wanted } from "./results.js";
@@ -30,7 +31,7 @@ export const loadUser = loading($("#users"), async (signal, pause) => {
   $("#user-mark").replaceChildren(avatar(user));
   await new Promise((resolve) => setTimeout(resolve, pause));
   signal.throwIfAborted();
-  const body = { user, k: wanted(), explain: true };
+  const body = { user, k: wanted(), explain: true, ...(await filtered(signal)) };
   if (like.length) body.history = like;
   if (hide.length) body.exclude = hide;
   const path = `users/${encodeURIComponent(user)}?limit=${MOST}`;

@@ -2,6 +2,7 @@
 
 import { barOf, scaleOf } from "./bars.js";
 import { $, el, figure } from "./dom.js";
+import { factsOf } from "./filters.js";
 import { hideButton, idTag, itemLink, likeButton, nameOf, remember, sync } from "./items.js";
 import { state } from "./state.js";
 
@@ -15,7 +16,8 @@ export function showRanked(list, items, { before = null, other = null, otherName
     const id = String(one.item);
     const isFresh = before !== null && !before.has(id);
     const title = el("p", { class: "title" }, itemLink(id), " ", idTag(id));
-    const what = el("div", { class: "what" }, title, reasons(one.because));
+    const facts = factsOf(one.attributes);
+    const what = el("div", { class: "what" }, title, facts, reasons(one.because));
     if (places) what.append(standing(places.get(id), otherName));
     const label = el("span", { class: "unseen" }, "score ");
     const score = el("span", { class: "score" }, label, figure(one.score), barOf(one.score, scale));

@@ -1,6 +1,6 @@
 // The state of the page is in its address, so links and the back button work:
 // #users, #users?user=U&like=I, #history?have=I, #item?item=I, #model; for all of them
-// hide=I, k=N, filter=TEXT, model=NAME and vs=NAME. like and have are items that a list starts
+// hide=I, only=ATTRIBUTE:VALUE, k=N, filter=TEXT, model=NAME and vs=NAME. like and have are items that a list starts
 // from: like for the user shown, have for the visitor's own list.
 
 const VIEWS = ["users", "history", "item", "model"];
@@ -22,7 +22,7 @@ export function address(changes) {
   const set = (name, value) => value !== null && value !== "" && query.set(name, value);
   set("user", next.user);
   set("item", next.view === "item" ? next.item : null);
-  for (const name of ["have", "like", "hide"]) for (const id of next[name]) query.append(name, id);
+  for (const name of ["have", "like", "hide", "only"]) for (const id of next[name]) query.append(name, id);
   set("k", next.k === K ? null : next.k);
   for (const name of ["filter", "model", "vs"]) set(name, next[name]);
   return query.size ? `#${next.view}?${query}` : `#${next.view}`;
@@ -65,6 +65,7 @@ function parse() {
     have: ids("have"),
     like: ids("like"),
     hide: ids("hide"),
+    only: ids("only").filter((one) => one.includes(":")),
     k: Number.isInteger(k) && k > 0 ? k : K,
     filter: text("filter") ?? "",
     model: text("model"),

@@ -3,6 +3,7 @@
 import { modelInUse, models, otherModel } from "./api.js";
 import { copied, curlOf } from "./curl.js";
 import { el, icon, plural } from "./dom.js";
+import { attributeFilters } from "./filters.js";
 import { filterRows } from "./ranked.js";
 import { go, state } from "./state.js";
 
@@ -41,8 +42,13 @@ export function toolbar() {
   const said = el("span", { class: "sub", role: "status" });
   const request = el("div", { class: "request", hidden: "" }, said, command);
   const matches = el("p", { class: "matches sub", role: "status" });
-  // Filters by attributes of items belong beside the text, in the same row.
-  const filters = el("div", { class: "filters", role: "group", "aria-label": "Filters" }, text);
+  const attributes = attributeFilters();
+  const filters = el(
+    "div",
+    { class: "filters", role: "group", "aria-label": "Filters" },
+    text,
+    attributes.element,
+  );
   const element = el(
     "div",
     { class: "toolbar" },
@@ -65,6 +71,7 @@ export function toolbar() {
   }
 
   function sync() {
+    attributes.sync();
     const lengths = LENGTHS.filter((k) => k <= limits.k && k !== state.k);
     const all = [...lengths, Math.min(state.k, limits.k)].sort((a, b) => a - b);
     length.set(
