@@ -16,7 +16,7 @@ import { limits } from "./toolbar.js";
 const PAUSE = 150; // milliseconds to wait for further changes before a request
 const NONE = () => {};
 
-const shared = () => [state.hide, state.k, state.model, state.vs];
+const shared = () => [state.hide, state.only, state.k, state.model, state.vs];
 const views = {
   users: {
     title: () => state.user ?? "People",

@@ -41,6 +41,8 @@ export function attributeFilters() {
   const element = el("span", { class: "attributes" });
   let drawn = "";
   function sync() {
+    // Similar items are not filtered.
+    if (state.view === "item") return;
     const offered = (columns ?? []).filter(({ kind }) => KINDS.includes(kind)).slice(0, MOST);
     const looks = JSON.stringify([offered.map(({ name }) => name), state.only]);
     if (looks === drawn) return;
