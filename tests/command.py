@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import re
 import sys
 from dataclasses import dataclass
 
@@ -45,7 +46,13 @@ def succeed(*arguments: object) -> str:
 def assert_one_line(done: Done, expected: str) -> None:
     assert done.returncode == 2, done
     assert done.stdout == ""
-    *before, last = [line for line in done.stderr.splitlines() if line.strip()]
-    assert all(": columns: " in line for line in before), done.stderr  # of a file that was read
+    last = last_line(done)
     assert last.startswith("error: ")
     assert expected in last
+
+
+def last_line(done: Done) -> str:
+    """The only line on stderr, apart from those that tell how a file was read."""
+    *before, last = [line for line in done.stderr.splitlines() if line.strip()]
+    assert all(re.search(": (columns|ignored): ", line) for line in before), done.stderr
+    return last

@@ -12,15 +12,14 @@ from mgformer.locks import locked
 from mgformer.runs import bundle_files
 from mgformer.runs.bundle_files import load_record
 from mgformer.training.log import read_log
-from tests.command import Done, assert_one_line, mgformer, succeed
+from tests.command import Done, assert_one_line, last_line, mgformer, succeed
 
 SMALL = ["--set", "model.dim=4", "--set", "train.batch_size=256"]
 
 
 def assert_system_failed(done: Done, expected: str) -> None:
-    (line,) = done.stderr.splitlines()
     assert (done.returncode, done.stdout) == (3, "")
-    assert line == f"error: {expected}"
+    assert last_line(done) == f"error: {expected}"
 
 
 @pytest.mark.parametrize(

@@ -211,9 +211,9 @@ def test_bad_arguments(table: Path, tmp_path: Path) -> None:
         ("--model", "popularity"): "popularity has no options to tune",
         ("--model", "ease", "--set", "model.l2=3"): "--set fixes all of them",
         ("--model", "eease"): "did you mean ease?",
-        ("--trials", "0"): "--trials must be at least 1, got 0",
-        ("--timeout", "0"): "--timeout must be above 0, got 0",
-        ("--set", "split.valid=0"): "tastes: has no validation part to tune on",
+        ("--model", "ease", "--trials", "0"): "--trials must be at least 1, got 0",
+        ("--model", "ease", "--timeout", "0"): "--timeout must be above 0, got 0",
+        ("--model", "ease", "--set", "split.valid=0"): "tastes: has no validation part to tune on",
         ("--config", str(tmp_path / "none.toml")): "no such config file",
     }.items():
         assert_one_line(mgformer("tune", table, "--out", tmp_path / "x", *arguments), expected)

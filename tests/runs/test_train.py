@@ -125,7 +125,7 @@ def test_nothing_to_train_on() -> None:
     pairs = read_dataset((["a"], ["x"])).interactions
     empty = Dataset("empty", pairs.subset(np.array([False])))
     with pytest.raises(DataError, match="empty: no pairs are left to train on"):
-        train(build_config({}), empty)
+        train(build_config({"model": {"name": "popularity"}}), empty)
 
 
 @pytest.mark.realdata

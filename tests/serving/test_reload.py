@@ -5,7 +5,6 @@ import json
 import logging
 import threading
 from collections import Counter
-from dataclasses import asdict
 from pathlib import Path
 
 import httpx2
@@ -113,13 +112,17 @@ def test_reloading_under_load_loses_no_request_and_mixes_no_bundles(tmp_path: Pa
         for answers in zip(*(answer_all(one.bundle, queries) for one in bundles), strict=True)
     ]
     assert all(old["items"] != new["items"] for old, new in allowed)
+    bodies = [
+        {"k": one.k, "user": one.user, "history": one.history, "explain": one.explain}
+        for one in queries
+    ]
 
     async def work() -> Counter:
         transport = httpx2.ASGITransport(app)
         answered: Counter = Counter()
         async with httpx2.AsyncClient(transport=transport, base_url="http://test") as client:
             for wave in range(20):
-                asked = [client.post("/recommend", json=asdict(queries[n % 3])) for n in range(102)]
+                asked = [client.post("/recommend", json=bodies[n % 3]) for n in range(102)]
                 bundles[(wave + 1) % 2].save(folder)
                 asked.insert(10, client.post("/admin/reload"))
                 found = [
