@@ -184,7 +184,7 @@ def trained(name="mgformer", refit=False, **score):
     split = {"kind": "ratio", "refit": refit}
     sections = {"train": {"epochs": 1}, "evaluation": {"ks": [20]}, "split": split}
     model = {"name": name, **tiny[name]}
-    return train(build_config({"model": model, "score": score, **sections}))
+    return train(build_config({"model": model, "score": {"cold": False, **score}, **sections}))
 
 
 def ndcg(scorer, bundle) -> float:
