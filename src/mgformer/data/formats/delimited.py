@@ -192,7 +192,7 @@ def _read_with_polars(layout: Layout) -> pl.DataFrame | None:
     if layout.content.count(b"\r") != layout.content.count(b"\r\n"):
         return None  # polars takes a lone carriage return for a part of an id
     if layout.quoted and _has_text_after_quotes(layout):
-        return None  # polars drops the last quote of a field such as ""0"
+        return None  # polars drops quotes of fields such as ""0" and "0"0""
     names = {role: f"column_{at + 1}" for role, at in layout.columns.items()}
     frame = _polars_columns(layout, list(dict.fromkeys(names.values())))
     frame = frame.select(**{role: pl.col(name) for role, name in names.items()})
@@ -214,10 +214,15 @@ def _read_with_polars(layout: Layout) -> pl.DataFrame | None:
 
 
 def _has_text_after_quotes(layout: Layout) -> bool:
-    """Return whether a field may begin with an even number of quotes and go on with text."""
+    """Return whether text may follow the closing quote of a field.
+
+    A comma in quotes may look like the start of a field. Then the answer may be true for nothing,
+    but a field with such text is never missed.
+    """
     sep = re.escape(layout.sep.encode())
-    field = rb"(?:^|\n|" + sep + rb')(?:"")+[^"\r\n' + sep + rb"]"
-    return b'""' in layout.content and re.search(field, layout.content) is not None
+    start, inside = rb"(?:^|\n|" + sep + rb')"', rb'(?:[^"]++|"")*+'
+    field = start + inside + rb'"(?!["\r\n' + sep + rb"]|\Z)"
+    return re.search(field, layout.content) is not None
 
 
 def _polars_columns(layout: Layout, columns: list[str]) -> pl.DataFrame:
