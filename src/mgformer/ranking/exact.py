@@ -21,6 +21,7 @@ DEPTH = 8  # columns of a block; 8 and 12 measured alike, 6 and 16 slower
 LEVELS = 2  # levels of block maxima; a third is not faster
 CHUNK = 1 << 14  # items scored at a time by a full sort
 HALF_EPS = float(np.finfo(np.float32).eps) / 2
+INFINITY_BITS = 0x7F800000  # of a float32
 PAIR_BYTES = 12  # per pair and channel: the float32 of the item and the float64 product
 
 Floats = NDArray[np.float32]
@@ -102,10 +103,12 @@ def rank_one(
     k: int,
     memory: int,
     added: Floats | None = None,
+    barred: NDArray[np.bool_] | None = None,
 ) -> tuple[Numbers, Floats]:
     """Return the k best items of a user and their scores; -inf where fewer items are left.
 
-    The arrays of candidates take at most `memory` bytes. `added` [I] is added to the products.
+    The arrays of candidates take at most `memory` bytes. `added` [I] is added to the products,
+    and `barred` [I] masks more items.
     """
     vector, items = (side.float().numpy() for side in (scorer.users[user], scorer.items))
     num_items = len(items)
@@ -117,6 +120,13 @@ def rank_one(
     if added is not None:
         rough += added
     rough[masked] = -np.inf
+    if barred is not None:
+        # The sign bit of an infinity is that of the mask: this takes a third of the time that an
+        # assignment by mask takes.
+        limits = barred.astype(np.int32)
+        limits <<= 31
+        limits |= INFINITY_BITS
+        np.minimum(rough, limits.view(np.float32), out=rough)
     n = min(k + SLACK, num_items)
     best = np.sort(_best_columns(padded, n, LEVELS))
     values = padded[best]
@@ -131,6 +141,8 @@ def rank_one(
     order = np.argsort(-exact, kind="stable")[:k]
     last = exact[order[-1]]
     if n < num_items and values.min() + margin >= last > -np.inf:
+        if barred is not None:
+            masked = np.concatenate([masked, np.flatnonzero(barred)])
         return rank_all(vector, items, masked, k, added)
     return best[order], exact[order]
 

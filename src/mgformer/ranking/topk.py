@@ -80,7 +80,7 @@ def top_k(
         raise ConfigError(f"memory_mb must be at least 1, got {memory_mb}")
     asked = np.ascontiguousarray(users, dtype=np.int64).reshape(-1)
     banned = np.unique(np.asarray(exclude, dtype=np.int64))
-    choice = None
+    choice, barred = None, None
     if candidates is not None:
         choice = np.setdiff1d(np.asarray(candidates, dtype=np.int64), banned)
         banned = banned[:0]
@@ -91,15 +91,16 @@ def top_k(
             choice = np.setdiff1d(np.flatnonzero(allowed), banned, assume_unique=True)
             banned = banned[:0]
         else:
-            rest = ~allowed
-            rest[banned] = True
-            banned = np.flatnonzero(rest)
+            barred = ~allowed
+            barred[banned] = True
+            if not _one_by_one(scorer, len(asked)):
+                banned, barred = np.flatnonzero(barred), None
     k = min(k, scorer.num_items if choice is None else len(choice))
     items = np.full((len(asked), k), -1, dtype=np.int32)
     scores = np.full((len(asked), k), -np.inf, dtype=np.float32)
     if not k:
         return TopK(items, scores)
-    task = _Task(asked, k, seen, choice, banned, memory_mb * 1_000_000)
+    task = _Task(asked, k, seen, choice, banned, memory_mb * 1_000_000, barred)
     with torch.no_grad(), phase("ranking", len(asked)) as advance:
         for start, best, values in _parts(scorer, task):
             stop = start + len(best)
@@ -120,9 +121,16 @@ class _Task(NamedTuple):
     choice: NDArray[np.int64] | None
     banned: NDArray[np.int64]  # ascending; empty if there is a choice, which leaves them out
     memory: int  # bytes
+    barred: NDArray[np.bool_] | None = None  # [I] banned items as a mask, if users are few
 
 
 Part = tuple[int, Tensor, Tensor]  # position of the first user of the part, items, scores
+
+
+def _one_by_one(scorer: Scorer, num_users: int) -> bool:
+    """Return whether so few users are ranked one by one, if they choose from all items."""
+    vectors = vectors_of(scorer)
+    return vectors is not None and num_users <= FEW_USERS and on_host(vectors.items)
 
 
 def _parts(scorer: Scorer, task: _Task) -> Iterator[Part]:
@@ -130,7 +138,7 @@ def _parts(scorer: Scorer, task: _Task) -> Iterator[Part]:
     if vectors is None:
         return _rank(scorer, task)
     history = scorer.history if isinstance(scorer, SumScorer) else None
-    if task.choice is None and len(task.users) <= FEW_USERS and on_host(vectors.items):
+    if task.choice is None and _one_by_one(scorer, len(task.users)):
         return _rank_one_by_one(vectors, history, task)
     return _rank_dot(vectors, history, task)
 
@@ -145,7 +153,7 @@ def _rank_one_by_one(
         masked = np.concatenate([own, task.banned]) if len(task.banned) else own
         if history is not None:
             added = history.scores(torch.tensor([user], device=HOST))[0].numpy()
-        best, exact = rank_one(scorer, user, masked, task.k, task.memory // 4, added)
+        best, exact = rank_one(scorer, user, masked, task.k, task.memory // 4, added, task.barred)
         yield place, torch.from_numpy(best)[None], torch.from_numpy(exact)[None]
 
 
@@ -184,7 +192,7 @@ def _dot_tiles(
     task: _Task,
 ) -> Iterator[_Found]:
     """Yield what is found without waiting for the device; rows may be uncertain."""
-    users, k, seen, choice, banned, memory = task
+    users, k, seen, choice, banned, memory, _ = task
     device, by_channel = items.device, None
     if choice is None and len(users) <= SOME_USERS and on_host(items):
         by_channel = scorer.by_channel
@@ -266,7 +274,7 @@ class _Rough(NamedTuple):
 
 def _rank(scorer: Scorer, task: _Task) -> Iterator[Part]:
     """Rank with a scorer that returns exact rows, such as history × item-item matrix."""
-    users, k, seen, choice, banned, memory = task
+    users, k, seen, choice, banned, memory, _ = task
     num_items = scorer.num_items if choice is None else len(choice)
     n = min(k + SLACK, num_items)
     of_a_user = max(16 * scorer.num_items, 4 * CANDIDATE_BYTES * n)
