@@ -7,9 +7,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import FastAPI, Request
+from fastapi import Body, FastAPI, Request
 from starlette.exceptions import HTTPException
 
 from mgformer.data.formats.feedback import line_of
@@ -42,7 +42,9 @@ def add_feedback(
     bodies: SimpleNamespace = schemas.feedback_bodies(limits, *examples)
 
     @app.post("/feedback", status_code=202)
-    async def feedback(body: bodies.feedback) -> schemas.Accepted:  # type: ignore[name-defined]
+    async def feedback(  # an old FastAPI does not see that a choice of models is a body
+        body: Annotated[bodies.feedback, Body()],  # type: ignore[name-defined]
+    ) -> schemas.Accepted:
         """Store one interaction or several. The answer comes when they are on the disk.
 
         `mgformer refresh` and `mgformer train --from` read them. Users and items may be new.
