@@ -29,6 +29,7 @@ from fastapi.testclient import TestClient
 from mgformer.data.formats.feedback import line_of
 from mgformer.recommend.recommender import Recommender
 from mgformer.runs.config import build_config
+from mgformer.runs.rules import read_rules
 from mgformer.serving import worker
 from mgformer.serving.app import create_app
 from tests.command import mgformer
@@ -44,7 +45,12 @@ PAGES = {
     ]
 }
 
-NOT_CODE = {"text": "what a command printed", "nginx": "settings of another program"}
+NOT_CODE = {
+    "text": "what a command printed",
+    "nginx": "settings of another program",
+    "bash": "a script of a cluster",
+    "yaml": "settings of a cluster",
+}
 """Languages of blocks that nobody types into mgformer, a shell or Python."""
 ELSEWHERE = {
     ("README.md", "console\n$ "): "tests/test_docs.py",
@@ -70,6 +76,7 @@ NOT_RUN = {
     "python": "the tools have tests of their own; here their names are checked",
     "cd": "names a folder of the reader",
     "docker": "needs docker and the network",
+    "torchrun": "starts processes; tests/test_world.py and tests/runs/test_killed_rank.py do",
     "useradd": "changes the machine",
     "python3": "makes an environment outside the repository",
     "/opt/mgformer/bin/pip": "needs the network",
@@ -209,6 +216,8 @@ class Reader:
         raw = tomllib.loads(code)
         if "project" in raw:
             assert code in (EXAMPLE / "pyproject.toml").read_text()
+        elif {"hide", "pin", "boost", "at_most"} & {*raw}:
+            read_rules(raw)
         else:
             build_config(raw)
 

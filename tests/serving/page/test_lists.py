@@ -136,7 +136,9 @@ def test_two_models_side_by_side(browser: Browser, pair: dict[str, Path], width:
         browser.open(address + PERSON)
         alone = browser.ranked("users")
         browser.run(
-            "const [, , vs] = document.querySelectorAll('#users select'); vs.value = 'other';"
+            "const vs = [...document.querySelectorAll('#users select')].findLast("
+            "one => [...one.options].some(option => option.value === 'other'));"
+            "vs.value = 'other';"
             "vs.dispatchEvent(new Event('change'))"
         )
         browser.sees("#users .list h3", "other")
