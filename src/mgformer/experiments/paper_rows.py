@@ -28,7 +28,9 @@ PUBLISHED = (
 )  # fmt: skip
 OURS = ("directau-guide", "guided-spectral", "guided")
 """Our own rows: DirectAU with a guide in its score, and two guides of the guided transformer."""
-WIDE = ("directau-wide", "directau-guide-wide", "guided-spectral-wide", "guided-wide")
+WIDE = (
+    "mgformer-wide", "directau-wide", "directau-guide-wide", "guided-spectral-wide", "guided-wide",
+)  # fmt: skip
 """Presets with more channels than the paper allows, where a dataset has them."""
 STATED = read_config(Path(__file__).with_name("published.toml"))
 """Figures of papers and benchmarks, kept there and nowhere else."""
