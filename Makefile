@@ -68,6 +68,7 @@ bench: setup  ## ratios against peers and limits, one after another
 	$(BIN)/python -m benchmarks.loading
 	$(BIN)/python -m benchmarks.baselines
 	$(BIN)/python -m benchmarks.training
+	$(BIN)/python -m benchmarks.large
 	$(BIN)/python -m benchmarks.attention
 	$(BIN)/python -m benchmarks.serving
 	$(BIN)/python -m benchmarks.recency

@@ -1,12 +1,11 @@
-"""Time epochs of guided and of MGFormer beside one of DirectAU, and steps on growing graphs.
+"""Time epochs of guided and of MGFormer beside one of DirectAU.
 
     python -m benchmarks.training [--datasets amazon-beauty yelp2018] [--steps 10] [--repeats 5]
 
 All train with the presets of table 2. A round is `steps` steps of each. The runs of table 2 that
 `results/` has tell how many epochs each model needs to DirectAU's best validation NDCG@20; the time
 to reach it includes preparing, which for guided is the regression and its lists.
-The growing graphs are generated, with 10 pairs per user and items by a power law. Guided is trained
-on them with the preset of Beauty and the optimizer that updates only the rows of a step.
+`benchmarks.large` times steps on graphs of growing size.
 """
 
 import argparse
@@ -17,21 +16,19 @@ import numpy as np
 import polars as pl
 from tools.store import RunResult, read_results
 
-from benchmarks.measure import ROOT, report
+from benchmarks.measure import report
 from mgformer.data.ids import Ids
 from mgformer.data.interactions import Interactions
 from mgformer.data.sampling import num_batches
 from mgformer.experiments import paper_rows
-from mgformer.experiments.timing import interleaved, median_ratio, stepper
+from mgformer.experiments.timing import interleaved, stepper
 from mgformer.ranking.metrics import SELECTION_METRIC
-from mgformer.runs.config import build_config, read_config, with_settings
 from mgformer.runs.train import prepare
 from mgformer.training.memory import keep_freed_memory, use_large_pages
 
 MODELS = {"guided": "guided", "mgformer": "MGFormer", "directau": "DirectAU-LightGCN"}
 """Row of table 2 → name in this table."""
 THEIRS = "DirectAU-LightGCN"
-SIZES = (10_000, 100_000, 1_000_000)
 
 
 def main() -> None:
@@ -40,15 +37,12 @@ def main() -> None:
     parser.add_argument("--datasets", nargs="*", default=["amazon-beauty", "yelp2018"])
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--sizes", nargs="*", type=int, default=list(SIZES))
     parser.add_argument("--save", action="store_true", help="write results/benchmarks")
     options = parser.parse_args()
     use_large_pages()
     keep_freed_memory()
     for name in options.datasets:
         epochs_of(name, options)
-    if options.sizes:
-        growth(options)
 
 
 def epochs_of(dataset: str, options: argparse.Namespace) -> None:
@@ -120,24 +114,6 @@ def trained(dataset: str, row: str) -> dict[int, dict[int, float]]:
             chosen = {run.epochs: result.valid[SELECTION_METRIC].mean}
             found.setdefault(run.seed, run.curve or chosen)
     return found
-
-
-def growth(options: argparse.Namespace) -> None:
-    """Time steps on generated graphs of growing size."""
-    sizes, steps, repeats = options.sizes, options.steps, options.repeats
-    preset = read_config(ROOT / "configs" / paper_rows.REFERENCE / "guided.toml")
-    config = build_config(with_settings(preset, ["train.optimizer=rows"]))
-    tasks = {f"{size:,} nodes": stepper(config, generated(size), steps) for size in sizes}
-    seconds = interleaved(tasks, repeats)
-    milliseconds = {name: 1000 * median(times) / steps for name, times in seconds.items()}
-    smallest = next(iter(tasks))
-    ratios = {name: median_ratio(seconds, name, smallest) for name in tasks}
-    rows = [
-        (f"step at {name}", f"{milliseconds[name]:.1f} ms, {ratios[name]:.2f} of the smallest")
-        for name in tasks
-    ]
-    figures = {"milliseconds": milliseconds, "ratios": ratios}
-    report("growth", rows, figures, save=options.save)
 
 
 def generated(num_nodes: int) -> Interactions:

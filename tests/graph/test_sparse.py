@@ -1,5 +1,7 @@
 """Sparse matrices against dense ones."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -10,6 +12,7 @@ from mgformer.graph.sparse import (
     SparseProduct,
     csr_matmul,
     product_blocks,
+    stacked,
     top_of_product,
     top_per_row,
 )
@@ -118,3 +121,13 @@ def test_padded_rows_multiply_as_the_matrix(shape, rng):
     sparse = factor.detach().clone().requires_grad_()
     (padded(sparse, numbers, sparse_gradient=True) * weights).sum().backward()
     torch.testing.assert_close(sparse.grad.to_dense(), same.grad, rtol=0, atol=1e-12)
+
+
+def test_blocks_of_rows_become_one_matrix_with_small_indices(rng):
+    dense = rng.random((11, 7)).astype(np.float32) * (rng.random((11, 7)) < 0.4)
+    cuts = [0, 3, 3, 4, 11]
+    blocks = [sp.csr_array(dense[a:b]) for a, b in pairwise(cuts)]
+    whole = stacked(blocks, 7)
+    np.testing.assert_array_equal(whole.toarray(), dense)
+    assert blocks == []
+    assert whole.indices.dtype == whole.indptr.dtype == np.int32

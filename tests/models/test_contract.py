@@ -1,5 +1,7 @@
 """Every model fulfills the contract of `models.base`."""
 
+from copy import deepcopy
+
 import numpy as np
 import polars as pl
 import pytest
@@ -215,7 +217,8 @@ def test_resumed_training_ends_with_the_same_bits(name, random_graph, monkeypatc
         rng = np.random.default_rng(5)
         model = model_of(name, graph, rng)
         begin = None if start is None else saved[start]
-        fit(model, pairs, options, rng, save=saved.append, start=begin)
+        save = lambda kept: saved.append(deepcopy(kept))  # noqa: E731
+        fit(model, pairs, options, rng, save=save, start=begin)
         ends.append(model)
     assert len(saved) == 4 + 2
     for one, other in zip(*(model.parameters() for model in ends), strict=True):

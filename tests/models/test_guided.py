@@ -7,6 +7,7 @@ from torch.nn import functional
 
 from mgformer.data.sampling import Batch
 from mgformer.graph.bipartite import Graph
+from mgformer.graph.sparse import block_slices
 from mgformer.models.guided import Guided, attention_weights, guide_lists, guided_attention
 from mgformer.models.simple.ridge import Ridge
 from mgformer.ranking.scorers import HistoryScorer
@@ -59,6 +60,21 @@ def test_attention_to_the_lists_of_the_guide(size, count, power):
         guide = HistoryScorer(graph.interactions, weights)
         found = guided_attention(guide, graph, count, power).toarray()
         np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("entries", [1, 40, 1 << 24])
+def test_blocks_of_the_attention_do_not_change_it(entries, monkeypatch):
+    """The identity is added, and the lists of items are joined, in blocks of rows."""
+    graph, slices = distinct(33, 20), block_slices
+    whole = build(graph, l2=1.0, num_neighbors=3, attention_weight=0.7)
+    monkeypatch.setattr("mgformer.models.guided.block_slices", lambda *size: slices(*size, entries))
+    found = build(graph, l2=1.0, num_neighbors=3, attention_weight=0.7)
+    expected = np.eye(53) + 0.7 * guided_attention(whole.guide(), graph, 3, 2.0).toarray()
+    np.testing.assert_allclose(found.matrix.toarray(), expected, atol=1e-6)
+    np.testing.assert_array_equal(found.matrix.toarray(), whole.matrix.toarray())
+    np.testing.assert_allclose(whole.attention.toarray(), (expected - np.eye(53)) / 0.7, atol=1e-6)
+    assert found.matrix.indices.dtype == np.int32
+    assert found.matrix.has_sorted_indices
 
 
 def test_lists_leave_out_what_users_have():

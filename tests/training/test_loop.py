@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from copy import deepcopy
 
 import numpy as np
 import pytest
@@ -386,8 +387,15 @@ CRAFTED = {
 @pytest.mark.parametrize("name", CRAFTED)
 def test_a_checkpoint_that_does_not_fit_is_one_line(name, pairs, tmp_path, monkeypatch):
     monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", 0)
-    save = {"save": lambda kept: save_checkpoint(tmp_path, kept)}
-    fit(Slope(), pairs, options(epochs=2), np.random.default_rng(0), **save)
+    model = Slope()
+    fit(
+        model,
+        pairs,
+        options(epochs=2),
+        np.random.default_rng(0),
+        validate=Scripted(model, 0.2, 0.1),
+        save=lambda kept: save_checkpoint(tmp_path, kept),
+    )
     kept = load_checkpoint(tmp_path)
     CRAFTED[name](kept.state, kept.tensors)
     save_checkpoint(tmp_path, kept)
@@ -430,7 +438,7 @@ def test_a_run_resumes_on_another_device(graph, pairs, monkeypatch):
     monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", 0)
     kept = []
     fit(former(graph, np.random.default_rng(0)), pairs, options(epochs=2), np.random.default_rng(0),
-        save=kept.append)  # fmt: skip
+        save=lambda checkpoint: kept.append(deepcopy(checkpoint)))  # fmt: skip
     assert kept[0].state["device"] == "cpu"
     elsewhere = kept[0]._replace(
         state={**kept[0].state, "device": "cuda"},

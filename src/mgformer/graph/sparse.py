@@ -21,6 +21,8 @@ from torch.nn import functional
 from mgformer.device import on_host
 from mgformer.progress import phase
 
+INT32_MAX = 2**31 - 1
+"""Largest index of 32 bits; a matrix with more entries has indices of 64."""
 BLOCK_ENTRIES = 1 << 24
 """Entries of the largest dense block held at a time (64 MB in float32)."""
 
@@ -230,13 +232,30 @@ def top_of_product(
         for rows, block in zip(blocks, threads.map(top, blocks), strict=True):
             kept.append(block)
             advance(rows.stop - rows.start)
-    return sp.csr_array(sp.vstack(kept, format="csr"))
+    return stacked(kept, right.shape[1])
+
+
+def stacked(blocks: list[sp.csr_array], num_columns: int) -> sp.csr_array:
+    """Return blocks of rows as one matrix; the list is emptied, so that they are not held twice."""
+    entries = sum(block.nnz for block in blocks)
+    kind = np.int32 if max(entries, num_columns) <= INT32_MAX else np.int64
+    counts = [np.diff(block.indptr) for block in blocks]
+    starts = np.concatenate([np.zeros(1, dtype=kind), *counts])
+    np.cumsum(starts, dtype=kind, out=starts)
+    indices, data = np.empty(entries, dtype=kind), np.empty(entries, dtype=np.float32)
+    stop = entries
+    while blocks:
+        block = blocks.pop()
+        own = slice(stop - block.nnz, stop)
+        indices[own], data[own] = block.indices, block.data
+        stop = own.start
+    return sp.csr_array((data, indices, starts), shape=(len(starts) - 1, num_columns))
 
 
 def top_per_row(matrix: sp.csr_array, k: int) -> sp.csr_array:
     """Return the k largest positive entries of each row; of equal ones the first by column."""
     counts = np.diff(matrix.indptr)
-    rows = row_numbers(matrix).astype(np.int64)  # the result has indices of this type
+    rows = row_numbers(matrix)
     keep = matrix.data > 0
     # The k-th value of a row discards most entries, so that few are left to sort.
     floor = np.zeros(len(counts), dtype=matrix.dtype)
@@ -252,8 +271,9 @@ def top_per_row(matrix: sp.csr_array, k: int) -> sp.csr_array:
     rows, columns, values = rows[order], columns[order], values[order]
     sizes = np.bincount(rows, minlength=len(counts))
     place = np.arange(len(rows)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    rows, columns, values = rows[place < k], columns[place < k], values[place < k]
-    top = sp.csr_array((values, (rows, columns)), shape=matrix.shape)
+    starts = np.concatenate([[0], np.cumsum(np.minimum(sizes, k))]).astype(matrix.indptr.dtype)
+    parts = (values[place < k], columns[place < k], starts)
+    top = sp.csr_array(parts, shape=matrix.shape)
     top.sort_indices()
     return top
 

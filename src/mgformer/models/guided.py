@@ -41,10 +41,15 @@ from mgformer.errors import ConfigError
 from mgformer.graph.bipartite import Graph
 from mgformer.graph.nearest import nearest_nodes
 from mgformer.graph.sparse import (
+    INT32_MAX,
     PaddedRows,
     SparseProduct,
+    block_slices,
     csr_matmul,
+    kept_entries,
+    row_numbers,
     sparse_product,
+    stacked,
     top_of_product,
     top_per_row,
 )
@@ -156,14 +161,15 @@ class Guided(TrainableModel):
                 options.sharpness or 2.0,
                 1.0 if options.recency is None else options.recency,
             )
-        self.attention = attention  # M [N, N]
-        matrix = sp.eye_array(self.num_nodes, dtype=np.float32, format="csr")
-        matrix = matrix + options.attention_weight * attention
+        attention.data *= np.float32(options.attention_weight)
+        matrix = with_ones(attention)  # I + β M [N, N]
+        del attention
+        self.lists_alone: sp.csr_array | None = None  # I + β M, if there is a hop too
         self.adjacency: sp.csr_array | None = None
         if options.graph_weight:
-            self.adjacency = graph.adjacency
-            matrix = matrix + options.graph_weight * self.adjacency
-        self.matrix = sp.csr_array(matrix, dtype=np.float32)  # I + β M + w Â [N, N]
+            self.lists_alone, self.adjacency = matrix, graph.adjacency
+            matrix = sp.csr_array(matrix + options.graph_weight * self.adjacency, dtype=np.float32)
+        self.matrix = matrix  # I + β M + w Â [N, N]
         self.hop: SparseProduct | None = None  # Â on a device, if it is used
         self.tokens = normal_table(self.num_nodes, options.dim, rng)  # e [N, d]
         fixed = torch.zeros(self.num_nodes, 0, device=HOST)
@@ -177,9 +183,7 @@ class Guided(TrainableModel):
             self.lists = PaddedRows(self.matrix)
             return
         # Rows of a hop on the graph may be long; those of the lists are not.
-        itself = sp.eye_array(self.num_nodes, dtype=np.float32, format="csr")
-        lists = itself + self.config.attention_weight * self.attention
-        self.lists = PaddedRows(sp.csr_array(lists, dtype=np.float32))
+        self.lists = PaddedRows(self.matrix if self.lists_alone is None else self.lists_alone)
         if self.adjacency is not None:
             self.hop = SparseProduct(self.adjacency)
 
@@ -227,7 +231,7 @@ class Guided(TrainableModel):
         shards = self.keep_own(world, "tokens")
         # Columns of own nodes: the lists in which they stand.
         self.matrix = sp.csr_array(self.matrix[:, shards.own.numpy()])
-        self.attention, self.adjacency = self.attention[:0], None
+        self.lists_alone = self.adjacency = None
 
     def scorer(self) -> DotScorer:
         with torch.no_grad():
@@ -258,6 +262,14 @@ class Guided(TrainableModel):
     def insides(self, graph: Graph, before: Mapping[str, Tensor] | None) -> list[Inside]:
         return [*attention_insides(self.attention, graph)] if self.config.attention_weight else []
 
+    @property
+    def attention(self) -> sp.csr_array:
+        """M [N, N], worked out from I + β M: a large graph has no room for both; β is not 0."""
+        matrix = self.matrix if self.lists_alone is None else self.lists_alone
+        own = kept_entries(matrix, row_numbers(matrix) != matrix.indices)
+        own.data /= np.float32(self.config.attention_weight)
+        return own
+
 
 def _guide(options: Guided.Config, graph: Graph, rng: np.random.Generator) -> HistoryScorer:
     """Return the closed-form model that guides."""
@@ -278,11 +290,48 @@ def guided_attention(
     users = guide_lists(guide, aged_histories(graph, kappa), count)
     items = guide_lists(guide, sp.csr_array(alone), count)
     to_users = top_per_row(sp.csr_array(users.T.tocsr()), count)
-    blocks = [
-        [None, attention_weights(users, sharpness)],
-        [0.5 * attention_weights(to_users, sharpness), 0.5 * attention_weights(items, sharpness)],
-    ]
-    return sp.csr_array(sp.block_array(blocks, format="csr", dtype=np.float32))
+    of_users = attention_weights(users, sharpness)
+    del users
+    of_items = [0.5 * attention_weights(part, sharpness) for part in (to_users, items)]
+    del to_users, items
+    return in_one_matrix(of_users, *of_items)
+
+
+def in_one_matrix(
+    of_users: sp.csr_array, to_users: sp.csr_array, to_items: sp.csr_array
+) -> sp.csr_array:
+    """Return [[0, of_users], [to_users, to_items]] with sorted columns, and entries in place.
+
+    `scipy.sparse.block_array` takes three times the memory of its result.
+    """
+    num_users, num_items = of_users.shape
+    entries = of_users.nnz + to_users.nnz + to_items.nnz
+    num_nodes = num_users + num_items
+    kind = np.int32 if max(entries, num_nodes) <= INT32_MAX else np.int64
+    counts = np.diff(to_users.indptr) + np.diff(to_items.indptr)
+    starts = np.empty(num_nodes + 1, dtype=kind)
+    starts[: num_users + 1] = of_users.indptr
+    np.cumsum(counts, dtype=kind, out=starts[num_users + 1 :])
+    starts[num_users + 1 :] += kind(of_users.nnz)
+    columns, values = np.empty(entries, dtype=kind), np.empty(entries, dtype=np.float32)
+    columns[: of_users.nnz] = of_users.indices
+    columns[: of_users.nnz] += kind(num_users)
+    values[: of_users.nnz] = of_users.data
+    for rows in block_slices(num_items, max(1, int(counts.max(initial=1)))):
+        first, last = starts[num_users + rows.start], starts[num_users + rows.stop]
+        both = sp.hstack([to_users[rows], to_items[rows]], format="csr")
+        columns[first:last], values[first:last] = both.indices, both.data
+    return sp.csr_array((values, columns, starts), shape=(num_nodes, num_nodes))
+
+
+def with_ones(matrix: sp.csr_array) -> sp.csr_array:
+    """Return I + matrix in float32, block by block; the columns of the matrix are sorted."""
+    blocks, width = list[sp.csr_array](), max(1, matrix.nnz // max(1, matrix.shape[0]))
+    for rows in block_slices(matrix.shape[0], width):
+        size = rows.stop - rows.start
+        itself = sp.eye_array(size, matrix.shape[1], k=rows.start, dtype=np.float32, format="csr")
+        blocks.append(sp.csr_array(itself + matrix[rows], dtype=np.float32))
+    return stacked(blocks, matrix.shape[1])
 
 
 def aged_histories(graph: Graph, kappa: float) -> sp.csr_array:

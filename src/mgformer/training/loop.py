@@ -53,7 +53,8 @@ class Hooks(TypedDict, total=False):
     write: Callable[[Entry], None]
     """Receives the log entry of each epoch. An exception that it raises ends the training."""
     save: Callable[[Checkpoint], None]
-    """Receives a checkpoint from time to time."""
+    """Receives a checkpoint from time to time. Its tensors are those of the training, without a
+    copy: what they hold changes with the next step."""
     start: Checkpoint | None
     """A checkpoint of the same run to resume from."""
     until: float
@@ -117,7 +118,7 @@ def fit(
     optimizers = build_optimizers(model, options)
     steps = num_batches(pairs, options.batch_size)
     last = (options.epochs if epochs is None else epochs) if steps else 0
-    done, best = Fit(), _own_weights(model)
+    done, best = Fit(), dict[str, Tensor]()  # empty before the first validation
     if start is not None:
         done, best = _restore(start, model, optimizers, shuffling, generator)
     saved_at = time.monotonic()
@@ -231,13 +232,13 @@ def _out_of_patience(done: Fit, options: TrainConfig) -> bool:
 
 
 def weights_of(model: TrainableModel) -> dict[str, Tensor]:
-    """Return a copy of the weights of all nodes in the memory of the processor."""
-    return _whole(_own_weights(model), model)
+    """Return the weights of all nodes in the memory of the processor, copied only if need be."""
+    return _whole(_own_weights(model, copy=False), model)
 
 
-def _own_weights(model: TrainableModel) -> dict[str, Tensor]:
-    """Return a copy of the weights, of tables those rows that this process has."""
-    return {name: v.detach().to("cpu", copy=True) for name, v in model.state_dict().items()}
+def _own_weights(model: TrainableModel, *, copy: bool = True) -> dict[str, Tensor]:
+    """Return the weights, of tables those rows that this process has."""
+    return {name: v.detach().to("cpu", copy=copy) for name, v in model.state_dict().items()}
 
 
 def _whole(weights: dict[str, Tensor], model: TrainableModel) -> dict[str, Tensor]:
@@ -311,8 +312,9 @@ def _restore(
             memory = parts["optimizer"]
             parts["optimizer"] = {n: v[own] if n in of_tables else v for n, v in memory.items()}
         for part in ("model", "best"):
-            parts[part] = _own(parts[part], model)
-            _check_weights(parts[part], model)
+            if part == "model" or state.best_epoch:
+                parts[part] = _own(parts[part], model)
+                _check_weights(parts[part], model)
         model.load_state_dict(parts["model"])
         load_state_tensors(optimizers, parts["optimizer"])
         drawn = start.tensors["generator"]

@@ -115,12 +115,15 @@ def set_learning_rate(
 
 
 def state_tensors(optimizers: Sequence[Optimizer]) -> dict[str, Tensor]:
-    """Return a copy of the optimizer state as named tensors, in the memory of the processor."""
+    """Return the optimizer state as named tensors in the memory of the processor.
+
+    A state that is there already is not copied.
+    """
     tensors = {}
     for number, optimizer in enumerate(optimizers):
         for place, memory in optimizer.state_dict()["state"].items():
             for name, value in memory.items():
-                tensors[f"{number}.{place}.{name}"] = value.to("cpu", copy=True)
+                tensors[f"{number}.{place}.{name}"] = value.to("cpu")
     return tensors
 
 
