@@ -17,7 +17,7 @@ from mgformer.device import HOST, for_ranking, resolve
 from mgformer.errors import ConfigError, DataError, MgformerError, python_words
 from mgformer.models import AUTO, register
 from mgformer.ranking.devices import moved
-from mgformer.ranking.scorers import cosines, vectors_of
+from mgformer.ranking.scorers import vectors_of
 from mgformer.recommend import lists
 from mgformer.recommend.answer import Answer
 from mgformer.recommend.figures import Metrics, html_card, one_line
@@ -33,6 +33,7 @@ from mgformer.recommend.frames import (
     frame_kind,
 )
 from mgformer.recommend.query import ListOptions, Query, SomeIds, as_ids, by_time
+from mgformer.recommend.similar import similar_items, similar_users
 from mgformer.runs.auto import contest, train_best
 from mgformer.runs.bundle import Bundle
 from mgformer.runs.bundle_files import load_bundle, save_bundle
@@ -359,28 +360,11 @@ class Recommender(Generic[Frame]):
         Only items with a score above zero are returned, which may be fewer than k. Items that are
         not in the training set have no similar items.
         """
-        (number,) = lists.numbers_of("item", self.bundle.items, item)
-        is_trained = self.bundle.item_degrees > 0
-        scores = self.bundle.scorer.similarities(int(number)).numpy()
-        scores = np.where(is_trained & is_trained[number], scores, np.float32(0))
-        items, scores = self._highest("items", scores, number, k)
-        table = lists.with_names(self.bundle, items)
-        return self._shown(table.with_columns(score=pl.Series(scores)))
+        return self._shown(similar_items(self.bundle, item, k))
 
     def similar_users(self, user: ExternalId, k: int = 20) -> Frame:
         """Return the users most similar to a user: user, score (a cosine above zero)."""
-        (number,) = lists.numbers_of("user", self.bundle.users, user)
-        scorer = vectors_of(self.bundle.complete_scorer)
-        if scorer is not None:
-            scores = cosines(scorer.users[:, : scorer.num_varying], int(number)).numpy()
-        else:
-            matrix = self.bundle.known
-            common = (matrix @ matrix[[number]].T).toarray()[:, 0]
-            lengths = np.sqrt(np.diff(matrix.indptr))
-            scores = common / np.maximum(lengths * lengths[number], 1e-12)
-        users, values = self._highest("users", scores.astype(np.float32), number, k)
-        decoded = self.bundle.users.decode(users)
-        return self._shown(pl.DataFrame({"user": decoded, "score": values}))
+        return self._shown(similar_users(self.bundle, user, k))
 
     def embed_user(self, history: SomeIds) -> NDArray[np.float32]:
         """Return the vector of a new user; its products with the item vectors are the scores.
@@ -433,20 +417,3 @@ class Recommender(Generic[Frame]):
     def _shown(self, table: pl.DataFrame) -> Frame:
         """Return a table as the kind of frame that the user works with."""
         return cast("Frame", as_frame(table, self.frame))
-
-    def _highest(
-        self, what: str, scores: NDArray[np.float32], number: int, k: int
-    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """Return the k highest scores above zero, except that of `number`: positions and values."""
-        scorer = vectors_of(self.bundle.scorer)
-        if scorer is not None and scorer.num_varying < 2:
-            # By a single channel, everything would be equally similar.
-            raise ConfigError(
-                f"{self.bundle.record.model} cannot find similar {what} because it has one"
-                " number for each; train another model, such as mgformer"
-            )
-        if k < 1:
-            raise ConfigError(f"k must be at least 1, got {k}")
-        order = np.argsort(-scores, kind="stable")
-        order = order[(order != number) & (scores[order] > 0)][:k]
-        return order, scores[order]
