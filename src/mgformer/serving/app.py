@@ -31,6 +31,7 @@ from mgformer.serving.monitoring import MODEL, Metrics
 from mgformer.serving.parameters import ModelName, SearchLimit, SearchText, first_id
 from mgformer.serving.reference import Reference
 from mgformer.serving.security import LOOPBACK, Access
+from mgformer.serving.short_way import answer_plainly
 from mgformer.serving.users import NO_USERS, add_users, refuse_users
 from mgformer.version import __version__
 
@@ -179,8 +180,8 @@ def _add_answers(
     a_user, an_item = first_id(first.users, shown=list_users), first_id(first.items)
     bodies = schemas.request_bodies(limits, a_user, an_item, first.about_items)
 
-    # The first two encode their answers themselves: FastAPI would need more time to validate and
-    # convert a list than the engine needs to make it.
+    # The first two encode their answers themselves, and the first takes a short way: FastAPI would
+    # need more time to validate and convert than the engine needs to make a list.
 
     @app.post("/recommend", response_model=Answer)
     async def recommend(
@@ -197,6 +198,8 @@ def _add_answers(
         if exposures is not None:
             exposures.note(request, [served.name], [answer])
         return Response(schemas.ANSWER.dump_json(answer), media_type=JSON)
+
+    answer_plainly(app, "/recommend", bodies.recommend, recommend)
 
     @app.post("/recommend/batch", response_model=list[Answer])
     async def recommend_batch(

@@ -27,6 +27,7 @@ class Metrics:
         self._requests = Counter("requests", "Requests answered.", labels, **own)
         about, labels = "Time to answer a request.", ["worker", "path", MODEL]
         self._seconds = Histogram("request_seconds", about, labels, buckets=BUCKETS, **own)
+        self._counted: dict[tuple[str, str, int, str], tuple[Counter, Histogram]] = {}
         labels = ["worker", MODEL, "result"]
         self._reloads = Counter("reloads", "Reloads, by result.", labels, **own)
         about = "Interactions accepted as feedback."
@@ -43,8 +44,16 @@ class Metrics:
 
         The model is empty for requests that no model answers.
         """
-        self._requests.labels(self.worker, method, path, status, model).inc()
-        self._seconds.labels(self.worker, path, model).observe(seconds)
+        # To find the figures of labels takes longer than to change them.
+        key = method, path, status, model
+        if key not in self._counted:
+            self._counted[key] = (
+                self._requests.labels(self.worker, method, path, status, model),
+                self._seconds.labels(self.worker, path, model),
+            )
+        requests, latency = self._counted[key]
+        requests.inc()
+        latency.observe(seconds)
 
     def count_reload(self, model: str, result: str) -> None:
         """Count a reload: loaded, unchanged or failed."""
