@@ -8,7 +8,7 @@ from mgformer.experiments import order_rows, paper_rows
 from mgformer.experiments.chart import bar_chart
 from mgformer.experiments.paper_rows import REFERENCE, Figures, Row
 from mgformer.experiments.reproduce import order_provenance, provenance
-from mgformer.experiments.summary import Summary
+from mgformer.experiments.summary import Summary, figure
 from mgformer.experiments.tables import (
     NOTHING,
     Table,
@@ -172,16 +172,30 @@ def published(dataset: str, preset: str, split: str) -> Figures | None:
 
 
 def cold() -> str:
-    """Return how well items without interactions are recommended."""
-    rows = []
+    """Return how well items without interactions are recommended; means over seeds."""
+    models: dict[str, list[dict[str, Any]]] = {}
     for path in sorted((RESULTS / "cold").glob("*/*.json")):
         own = read_json(path)
-        warm = own["warm"]["with"] / own["warm"]["without"]
+        models.setdefault(own["name"], []).append(own)
+    rows = []
+    for name, runs in models.items():
+        ratios = [own["warm"]["with"] / own["warm"]["without"] for own in runs]
+        factors = sorted({part["factor"] for own in runs for part in own["settings"].values()})
         rows.append(
-            [own["name"], f"{own['cold']:.4f}", f"{own['random']:.4f}", "0", f"{warm:.4f}",
-             str(own["epochs"] or NOTHING), str(own["seed"])]
-        )  # fmt: skip
-    columns = ["model", "Recall@20", "random order", "popularity", "warm", "epochs", "seed"]
+            [
+                name,
+                str(figure([own["cold"] for own in runs])),
+                str(figure([own["random"] for own in runs])),
+                "0",
+                f"{min(ratios):.4f} to {max(ratios):.4f}",
+                ", ".join(f"{factor:g}" for factor in factors),
+                ", ".join(str(own["epochs"] or NOTHING) for own in runs),
+                ", ".join(str(own["seed"]) for own in runs),
+            ]
+        )
+    columns = [
+        "model", "Recall@20", "random order", "popularity", "warm", "words", "epochs", "seeds",
+    ]  # fmt: skip
     return Table(columns, rows).markdown()
 
 

@@ -1,6 +1,6 @@
 """Measure how well items that nobody has interacted with are recommended, by their attributes.
 
-    python -m tools.cold ease ridge guided [--epochs 20] [--seeds 0 1 2]
+    python -m tools.cold ease ridge guided [--epochs 12] [--seeds 0 1 2]
 
 A tenth of the movies of ml-latest-small is held out whole. For each user, the held-out movies are
 ranked among themselves. Beside the models stands a random order. Popularity lists no movie without
@@ -23,6 +23,7 @@ from mgformer.ranking.scorers import DotScorer
 from mgformer.runs.cold import predicted
 from mgformer.runs.config import RunConfig, build_config
 from mgformer.runs.fit import fit
+from mgformer.runs.record import commit_of_code
 from mgformer.runs.train import prepare, streams_of, validator_of
 from tools.store import RESULTS, write_json
 
@@ -36,7 +37,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("models", nargs="+")
     parser.add_argument("--epochs", type=int, help="at most this many; default: as the model has")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     options = parser.parse_args()
     for name in options.models:
         for seed in options.seeds:
@@ -58,9 +59,11 @@ def figures(config: RunConfig) -> dict[str, Any]:
     dataset, split, _ = prepare(config)
     rng = streams_of(config.seed).select
     fitted = fit(config, split.train, rng, validator=validator_of(config, split))
-    scorer = predicted(fitted.scorer, dataset.about_items, split.train, wanted=True)
-    cold = evaluate_part(scorer, split, "test", OPTIONS)
-    plain, filled = (evaluate_part(one, split, "valid", OPTIONS) for one in (fitted.scorer, scorer))
+    found = predicted(fitted.scorer, dataset.about_items, split.train, wanted=True)
+    cold = evaluate_part(found.scorer, split, "test", OPTIONS)
+    plain, filled = (
+        evaluate_part(one, split, "valid", OPTIONS) for one in (fitted.scorer, found.scorer)
+    )
     assert cold is not None
     assert plain is not None
     assert filled is not None
@@ -74,7 +77,9 @@ def figures(config: RunConfig) -> dict[str, Any]:
         "cold": cold.means[METRIC],
         "random": random_recall(split),
         "warm": {"without": plain.means[METRIC], "with": filled.means[METRIC]},
+        "settings": {part: setting._asdict() for part, setting in found.settings.items()},
         "epochs": fitted.chosen.epochs,
+        "commit": commit_of_code(),
     }
 
 

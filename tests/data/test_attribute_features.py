@@ -19,7 +19,8 @@ def test_features_of_each_kind():
             ),
         }
     )
-    found = features_of(about, 4).toarray()
+    found = features_of(about, 4).table.toarray()
+    assert not features_of(about, 4).doubtful.any()
     scale = np.sqrt(25 / 2)
     expected = np.array(
         [  # ones, x, q, p, knots of the year 0 … 10, true, embedding
@@ -35,6 +36,12 @@ def test_features_of_each_kind():
     np.testing.assert_allclose(years.sum(1), [1, 0, 1, 1], rtol=1e-6)
     assert years[0, 0] == years[2, -1] == 1
     text = Attributes({"story": Attribute("text", pl.Series(["Tea, tea", "TEA jam", "jam", None]))})
-    words = features_of(text, 4).toarray()[:, 1:]
+    features = features_of(text, 4)
+    assert features.doubtful.tolist() == [False, True, True]
+    np.testing.assert_array_equal(
+        features.scaled(2).toarray(), features.table.toarray() * [1, 2, 2]
+    )
+    assert features.scaled(0).toarray().tolist() == [[1]] * 4
+    words = features.table.toarray()[:, 1:]
     np.testing.assert_allclose(np.linalg.norm(words, axis=1), [1, 1, 1, 0], rtol=1e-6)
     assert (words > 0).sum(1).tolist() == [1, 2, 1, 0]

@@ -5,7 +5,8 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from mgformer.graph.feature_ridge import PENALTIES, Ridge, best_penalty
+from mgformer.data.attribute_features import Features
+from mgformer.graph.feature_ridge import FACTORS, PENALTIES, Ridge, best_setting
 from mgformer.ranking.cold import FEW, MOST_FEW, RELIABLE, Known, with_cold_items
 from mgformer.ranking.scorers import DotScorer, HistoryScorer, SumScorer
 
@@ -20,7 +21,13 @@ def planted() -> tuple[Known, np.ndarray]:
     degrees = rng.integers(20, 40, NUM_ITEMS)
     degrees[COLD] = 0
     features = np.concatenate([np.ones((NUM_ITEMS, 1)), np.eye(KINDS)[kinds]], axis=1)
-    return Known(sp.csr_array(features.astype(np.float32)), degrees), kinds
+    return Known(plain(features), degrees), kinds
+
+
+def plain(table: np.ndarray, num_doubtful: int = 0) -> Features:
+    """Features of which the last are doubtful."""
+    doubtful = np.arange(table.shape[1]) >= table.shape[1] - num_doubtful
+    return Features(sp.csr_array(table), doubtful)
 
 
 def vectors(kinds: np.ndarray, seed: int = 3, noise: float = 0.05) -> DotScorer:
@@ -41,32 +48,62 @@ def test_ridge_solves_the_normal_equations():
     np.testing.assert_allclose(found, expected, atol=1e-12)
 
 
-@pytest.mark.parametrize("noise", [0.1, 10.0])
-def test_the_penalty_is_that_of_a_plain_cross_validation(noise: float):
+@pytest.mark.parametrize(
+    ("noise", "use", "factors"),
+    [(0.1, 1.0, {2.0}), (10.0, 1.0, {*FACTORS}), (0.5, 0.0, {0.0}), (3.0, 0.3, {*FACTORS})],
+)
+def test_the_setting_is_that_of_a_plain_cross_validation(
+    noise: float, use: float, factors: set[float]
+):
+    """Doubtful channels have a penalty of their own; the more useful they are, the smaller."""
     rng = np.random.default_rng(2)
-    x = rng.standard_normal((50, 6))
-    y = x @ rng.standard_normal((6, 2)) + noise * rng.standard_normal((50, 2))
+    x = rng.standard_normal((50, 13))
+    x[:, 6:] *= 0.2
+    coefficients = rng.standard_normal((13, 2)) * np.where(np.arange(13) < 6, 1, use / 0.2)[:, None]
+    y = x @ coefficients + noise * rng.standard_normal((50, 2))
     c = rng.random(50) + 0.5
     folds = np.random.default_rng(9).permutation(50) % 5
-    errors = []
-    for penalty in PENALTIES:
-        error = 0.0
-        for fold in range(5):
-            out = folds == fold
-            inside, weights = x[~out], np.diag(c[~out])
-            w = np.linalg.solve(
-                inside.T @ weights @ inside + penalty * np.eye(6), inside.T @ weights @ y[~out]
-            )
-            error += (c[out][:, None] * (x[out] @ w - y[out]) ** 2).sum()
-        errors.append(error)
-    found = best_penalty(sp.csr_array(x), y, c, np.random.default_rng(9))
-    assert found == PENALTIES[int(np.argmin(errors))]
+    errors = {}
+    for factor in FACTORS:
+        own = x if factor else x[:, :6]
+        width = own.shape[1]
+        for penalty in PENALTIES:
+            penalties = np.full(width, penalty)
+            penalties[6:] /= factor**2 or 1
+            error = 0.0
+            for fold in range(5):
+                out = folds == fold
+                inside, weights = own[~out], np.diag(c[~out])
+                w = np.linalg.solve(
+                    inside.T @ weights @ inside + np.diag(penalties), inside.T @ weights @ y[~out]
+                )
+                error += (c[out][:, None] * (own[out] @ w - y[out]) ** 2).sum()
+            errors[penalty, factor] = error
+    found = best_setting(plain(x, 7), y, c, np.random.default_rng(9))
+    assert found == min(errors, key=lambda setting: errors[setting])
+    assert found.factor in factors
+
+
+def test_without_doubtful_channels_there_is_no_factor():
+    rng = np.random.default_rng(2)
+    x, y = rng.standard_normal((50, 6)), rng.standard_normal((50, 2))
+    assert best_setting(plain(x), y, np.ones(50), rng).factor == 1
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_words_count_if_they_tell_the_kind_and_not_if_they_are_noise(told: bool):
+    known, kinds = planted()
+    rng = np.random.default_rng(5)
+    words = np.eye(KINDS)[kinds if told else rng.integers(0, KINDS, NUM_ITEMS)]
+    table = np.concatenate([np.ones((NUM_ITEMS, 1)), words], axis=1)
+    found = with_cold_items(vectors(kinds), known._replace(features=plain(table, KINDS)))
+    assert (found.settings["vectors"].factor > 0) == told
 
 
 def test_cold_vectors_point_to_their_kind_and_warm_ones_stay():
     known, kinds = planted()
     before = vectors(kinds)
-    after = with_cold_items(before, known)
+    after = with_cold_items(before, known).scorer
     assert isinstance(after, DotScorer)
     assert torch.equal(after.items[40:], before.items[40:])
     assert torch.equal(after.users, before.users)
@@ -78,14 +115,16 @@ def test_few_interactions_blend_own_and_predicted_directions():
     known, kinds = planted()
     known.degrees[40:42] = (1, MOST_FEW)
     before = vectors(kinds)
-    after = with_cold_items(before, known)
+    after, settings = with_cold_items(before, known)
     assert isinstance(after, DotScorer)
     warm, items = known.warm, before.items.double().numpy()
     lengths = np.linalg.norm(items, axis=1, keepdims=True)
     counts = known.degrees[warm] / (known.degrees[warm] + RELIABLE)
-    features, unit = sp.csr_array(known.features[warm]), items / lengths
-    penalty = best_penalty(features, unit[warm], counts, np.random.default_rng(0))
-    predicted = known.features @ Ridge(features, counts, penalty).solve(unit[warm])
+    features, unit = known.features.of(warm), items / lengths
+    setting = best_setting(features, unit[warm], counts, np.random.default_rng(0))
+    assert settings == {"vectors": setting}
+    ridge = Ridge(features.table, counts, setting.penalty)
+    predicted = known.features.table @ ridge.solve(unit[warm])
     for item, count in ((40, 1), (41, MOST_FEW)):
         mixed = (count * unit[item] + FEW * predicted[item]) / (count + FEW)
         np.testing.assert_allclose(after.items[item], mixed * lengths[item], atol=1e-5)
@@ -107,7 +146,8 @@ def test_columns_of_cold_items_are_those_of_their_kind(dense: bool):
         sp.csr_array(histories, dtype=np.float32),
         torch.from_numpy(weights) if dense else sp.csr_array(weights),
     )
-    after = with_cold_items(scorer, known)
+    after, settings = with_cold_items(scorer, known)
+    assert set(settings) == {"columns"}
     scores = after.scores(torch.arange(20)).numpy()
     assert (scores[:, 40:] == scorer.scores(torch.arange(20)).numpy()[:, 40:]).all()
     cold = scores[:, COLD]
@@ -121,10 +161,11 @@ def test_a_sum_predicts_both_parts_and_nothing_is_predicted_without_attributes()
     dots = vectors(kinds)
     rows = sp.csr_array((NUM_USERS, NUM_ITEMS), dtype=np.float32)
     both = SumScorer(dots, HistoryScorer(rows, sp.csr_array((NUM_ITEMS,) * 2, dtype=np.float32)))
-    after = with_cold_items(both, known)
+    after, settings = with_cold_items(both, known)
+    assert set(settings) == {"vectors", "columns"}
     assert isinstance(after, SumScorer)
     assert not torch.equal(after.vectors.items[COLD], dots.items[COLD])
-    alone = Known(sp.csr_array(np.ones((NUM_ITEMS, 1), dtype=np.float32)), known.degrees)
-    assert with_cold_items(dots, alone) is dots
+    alone = Known(plain(np.ones((NUM_ITEMS, 1), dtype=np.float32)), known.degrees)
+    assert with_cold_items(dots, alone) == (dots, {})
     warm = known._replace(degrees=known.degrees + 50)
-    assert with_cold_items(dots, warm) is dots
+    assert with_cold_items(dots, warm) == (dots, {})

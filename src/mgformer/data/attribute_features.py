@@ -9,6 +9,7 @@ Shapes: n items or users, F channels.
 """
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -25,10 +26,33 @@ KNOTS = 8
 """Quantiles of a number."""
 
 
-def features_of(about: Attributes, size: int) -> sp.csr_array:
-    """Return the features [n, F] of a table, with a channel of ones first."""
-    blocks = [sp.csr_array(np.ones((size, 1), dtype=np.float32)), *_blocks(about.public, size)]
-    return sp.csr_array(sp.hstack(blocks, format="csr", dtype=np.float32))
+class Features(NamedTuple):
+    """A table as numbers."""
+
+    table: sp.csr_array
+    """[n, F] with a channel of ones first."""
+    doubtful: NDArray[np.bool_]
+    """[F] channels that often tell nothing: words of text, as those of names."""
+
+    def of(self, rows: NDArray[np.integer]) -> "Features":
+        """Return the features of some rows."""
+        return Features(sp.csr_array(self.table[rows]), self.doubtful)
+
+    def scaled(self, factor: float) -> sp.csr_array:
+        """Return the table with doubtful channels times the factor, or without them if it is 0."""
+        if factor == 0:
+            return sp.csr_array(self.table[:, np.flatnonzero(~self.doubtful)])
+        scales = np.where(self.doubtful, np.float32(factor), np.float32(1))
+        return sp.csr_array(self.table.multiply(scales[None]))
+
+
+def features_of(about: Attributes, size: int) -> Features:
+    """Return the features of a table."""
+    about = about.public
+    blocks = [sp.csr_array(np.ones((size, 1), dtype=np.float32)), *_blocks(about, size)]
+    are_words = [False, *(own.kind == "text" for own in about.values())]
+    table = sp.csr_array(sp.hstack(blocks, format="csr", dtype=np.float32))
+    return Features(table, np.repeat(are_words, [block.shape[1] for block in blocks]))
 
 
 def _blocks(about: Attributes, size: int) -> Iterator[sp.csr_array]:

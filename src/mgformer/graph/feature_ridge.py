@@ -2,21 +2,38 @@
 
     W = argmin Σ_i c_i ‖x_i W − y_i‖² + λ ‖W‖²  =  (Xᵀ C X + λ I)⁻¹ Xᵀ C Y
 
-λ is chosen by cross-validation: each fifth of the rows is predicted from the others. The solutions
-for all λ share one eigendecomposition.
+Doubtful channels, which are words of text, are multiplied by a factor. That is the same as a
+penalty of their own, λ / factor². Factor 0 leaves them out.
+
+λ and the factor are chosen together by cross-validation: each fifth of the rows is predicted from
+the others. The solutions for all λ share one eigendecomposition.
 
 Shapes: n rows, F features, D channels.
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from mgformer.data.attribute_features import Features
+
 Floats = NDArray[np.floating]
 PENALTIES = tuple(10.0**power for power in np.arange(-1.0, 4.1, 0.5))
+FACTORS = (0.0, 0.5, 1.0, 2.0)
+"""Of doubtful channels. Of factors that predict equally well, the first is chosen."""
 FOLDS = 5
+
+
+class Setting(NamedTuple):
+    """What cross-validation chose."""
+
+    penalty: float
+    """λ."""
+    factor: float
+    """Of doubtful channels."""
 
 
 class Ridge:
@@ -34,11 +51,21 @@ class Ridge:
         return solution
 
 
-def best_penalty(
-    features: sp.csr_array, targets: Floats, counts: Floats, rng: np.random.Generator
-) -> float:
-    """Return the λ whose predictions of left-out rows are closest; `rng` draws the folds."""
-    folds = rng.permutation(features.shape[0]) % FOLDS
+def best_setting(
+    features: Features, targets: Floats, counts: Floats, rng: np.random.Generator
+) -> Setting:
+    """Return what predicts left-out rows best; `rng` draws the folds, the same for all settings."""
+    folds = rng.permutation(len(targets)) % FOLDS
+    factors = FACTORS if features.doubtful.any() else (1.0,)
+    errors = [_errors(features.scaled(factor), targets, counts, folds) for factor in factors]
+    best, place = np.unravel_index(np.argmin(errors), (len(factors), len(PENALTIES)))
+    return Setting(PENALTIES[int(place)], factors[int(best)])
+
+
+def _errors(
+    features: sp.csr_array, targets: Floats, counts: Floats, folds: NDArray[np.integer]
+) -> Floats:
+    """Return the squared error of the predictions of left-out rows, for each λ."""
     gram, product = _gram(features, counts), _product(features, targets, counts)
     errors = np.zeros(len(PENALTIES))
     for fold in range(FOLDS):
@@ -50,7 +77,7 @@ def best_penalty(
         rest = product - _product(own, wanted, weights)
         for place, solution in enumerate(_solutions(spectrum, basis, rest, PENALTIES)):
             errors[place] += (weights[:, None] * (own @ solution - wanted) ** 2).sum()
-    return PENALTIES[int(errors.argmin())]
+    return errors
 
 
 def _gram(features: sp.csr_array, counts: Floats) -> Floats:

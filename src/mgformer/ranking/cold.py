@@ -8,6 +8,9 @@ direction is the shorter, the less the attributes tell.
 An item with n interactions keeps n / (n + 1) of its own vector. Columns of item-item matrices are
 predicted only for items without interactions. The low-pass matrix of gfcf stays as it is.
 
+The penalty of a regression, and how much words of text count beside other attributes, are chosen by
+cross-validation among the items with interactions.
+
 Shapes: I items, n items to predict, F features, D channels.
 """
 
@@ -21,7 +24,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mgformer.graph.feature_ridge import Ridge, best_penalty
+from mgformer.data.attribute_features import Features
+from mgformer.graph.feature_ridge import Ridge, Setting, best_setting
 from mgformer.ranking.scorers import DotScorer, HistoryScorer, Scorer, SumScorer
 
 RELIABLE = 10.0
@@ -36,12 +40,14 @@ MOST_KEPT = 200
 """Predicted entries that a column of a sparse matrix keeps: the largest."""
 BLOCK = 2_048
 Rows = NDArray[np.float64]
+Predictor = Callable[[NDArray[np.int64]], Rows]
+"""Items → what is predicted for them."""
 
 
 class Known(NamedTuple):
     """The items, and what is known about them."""
 
-    features: sp.csr_array
+    features: Features
     """[I, F] attributes as numbers."""
     degrees: NDArray[np.int64]
     """[I] interactions of each item."""
@@ -57,25 +63,36 @@ class Known(NamedTuple):
         return np.flatnonzero(self.degrees == 0)
 
 
-def with_cold_items(scorer: Scorer, known: Known) -> Scorer:
+class Predicted(NamedTuple):
+    """A scorer with predictions."""
+
+    scorer: Scorer
+    settings: dict[str, Setting]
+    """What was predicted → how; empty if nothing was."""
+
+
+def with_cold_items(scorer: Scorer, known: Known) -> Predicted:
     """Return the scorer with predictions for items without or with few interactions."""
-    useful = known.features.shape[1] > 1 and len(known.warm) > 1
+    useful = known.features.table.shape[1] > 1 and len(known.warm) > 1
+    settings: dict[str, Setting] = {}
     if not useful or not (known.degrees <= MOST_FEW).any():
-        return scorer
+        return Predicted(scorer, settings)
     if isinstance(scorer, SumScorer):
-        return SumScorer(_vectors(scorer.vectors, known), _history(scorer.history, known))
-    if isinstance(scorer, HistoryScorer):
-        return _history(scorer, known)
-    assert isinstance(scorer, DotScorer)
-    return _vectors(scorer, known) if scorer.num_varying > 1 else scorer
+        vectors = _vectors(scorer.vectors, known, settings)
+        scorer = SumScorer(vectors, _history(scorer.history, known, settings))
+    elif isinstance(scorer, HistoryScorer):
+        scorer = _history(scorer, known, settings)
+    elif isinstance(scorer, DotScorer) and scorer.num_varying > 1:
+        scorer = _vectors(scorer, known, settings)
+    return Predicted(scorer, settings)
 
 
-def _vectors(scorer: DotScorer, known: Known) -> DotScorer:
+def _vectors(scorer: DotScorer, known: Known, settings: dict[str, Setting]) -> DotScorer:
     items = scorer.items.clone()
     varying, warm = scorer.num_varying, known.warm
     few = np.flatnonzero(known.degrees <= MOST_FEW)
     own = items[:, :varying].double().numpy()
-    predict, usual = _predictor(own[warm], known)
+    predict, usual, settings["vectors"] = _predictor(own[warm], known)
     counts = known.degrees[few][:, None]
     lengths = np.linalg.norm(own[few], axis=1, keepdims=True)
     directions = own[few] / np.maximum(lengths, 1e-12)
@@ -87,21 +104,24 @@ def _vectors(scorer: DotScorer, known: Known) -> DotScorer:
     return replace(scorer, items=items)
 
 
-def _history(scorer: HistoryScorer, known: Known) -> HistoryScorer:
+def _history(scorer: HistoryScorer, known: Known, settings: dict[str, Setting]) -> HistoryScorer:
     cold = known.cold
     if not len(cold):
         return scorer
     changes: dict[str, object] = {}
     if isinstance(scorer.weights, Tensor):
         weights = scorer.weights.clone()
-        for rows, block in _columns(sp.csr_array(scorer.weights.numpy().T[known.warm]), known):
+        targets = sp.csr_array(scorer.weights.numpy().T[known.warm])
+        blocks, settings["columns"] = _columns(targets, known)
+        for rows, block in blocks:
             weights[rows.start : rows.stop, torch.from_numpy(cold)] = _as(weights, block.T)
         changes["weights"] = weights
     elif scorer.weights is not None:
-        changes["weights"] = _with_columns(scorer.weights, known)
+        changes["weights"], settings["columns"] = _with_columns(scorer.weights, known)
     if scorer.right is not None:
         right = scorer.right.clone()
-        predict, usual = _predictor(right[torch.from_numpy(known.warm)].double().numpy(), known)
+        targets = right[torch.from_numpy(known.warm)].double().numpy()
+        predict, usual, settings["factors"] = _predictor(targets, known)
         right[torch.from_numpy(cold)] = _as(right, usual * predict(cold))
         changes["right"] = right
     if scorer.item_factors is not None:
@@ -111,10 +131,11 @@ def _history(scorer: HistoryScorer, known: Known) -> HistoryScorer:
     return replace(scorer, **changes)  # type: ignore[arg-type]
 
 
-def _with_columns(weights: sp.csr_array, known: Known) -> sp.csr_array:
+def _with_columns(weights: sp.csr_array, known: Known) -> tuple[sp.csr_array, Setting]:
     """Return a sparse matrix with predicted columns of cold items."""
     cold, targets = known.cold, sp.csr_array(weights.T.tocsr()[known.warm])
-    blocks = [_largest(block) for _, block in _columns(targets, known)]
+    parts, setting = _columns(targets, known)
+    blocks = [_largest(block) for _, block in parts]
     columns = _largest(sp.csr_array(sp.hstack(blocks, format="csr")))  # [n, I]
     columns.resize(columns.shape)
     spread = sp.csr_array(
@@ -125,10 +146,10 @@ def _with_columns(weights: sp.csr_array, known: Known) -> sp.csr_array:
     found = sp.csr_array(weights @ keep + (spread @ columns).T, dtype=np.float32)
     found.eliminate_zeros()
     found.sort_indices()
-    return found
+    return found, setting
 
 
-def _columns(targets: sp.csr_array, known: Known) -> "list[tuple[slice, Rows]]":
+def _columns(targets: sp.csr_array, known: Known) -> tuple[list[tuple[slice, Rows]], Setting]:
     """Return the predicted columns [n, b] of cold items, in blocks of the rows of the matrix.
 
     `targets` [warm, I] are the columns of warm items.
@@ -136,28 +157,33 @@ def _columns(targets: sp.csr_array, known: Known) -> "list[tuple[slice, Rows]]":
     counts = _counts(known)
     lengths = np.sqrt(targets.multiply(targets).sum(1))
     unit = sp.csr_array(targets.multiply((1 / np.maximum(lengths, 1e-12))[:, None]))
-    warm = sp.csr_array(known.features[known.warm])
-    rng = np.random.default_rng(0)
+    features, rng = known.features.of(known.warm), np.random.default_rng(0)
     sketch = unit @ rng.standard_normal((targets.shape[1], SKETCH)) / SKETCH**0.5
-    ridge = Ridge(warm, counts, best_penalty(warm, sketch, counts, rng))
-    cold, usual = known.features[known.cold], float(np.median(lengths))
+    setting = best_setting(features, sketch, counts, rng)
+    ridge = Ridge(features.scaled(setting.factor), counts, setting.penalty)
+    cold = known.features.of(known.cold).scaled(setting.factor)
+    usual = float(np.median(lengths))
     parts = []
     for start in range(0, targets.shape[1], BLOCK):
         rows = slice(start, min(start + BLOCK, targets.shape[1]))
         solution = ridge.solve(unit[:, rows].toarray())
         parts.append((rows, usual * np.asarray(cold @ solution)))
-    return parts
+    return parts, setting
 
 
-def _predictor(targets: Rows, known: Known) -> tuple[Callable[[NDArray[np.int64]], Rows], float]:
-    """Return what predicts the direction of items from their attributes, and the usual length."""
-    counts, warm = _counts(known), sp.csr_array(known.features[known.warm])
+def _predictor(targets: Rows, known: Known) -> tuple[Predictor, float, Setting]:
+    """Return what predicts the direction of items, the usual length, and how it was chosen."""
+    counts, features = _counts(known), known.features.of(known.warm)
     lengths = np.linalg.norm(targets, axis=1, keepdims=True)
     unit = targets / np.maximum(lengths, 1e-12)
-    penalty = best_penalty(warm, unit, counts, np.random.default_rng(0))
-    solution = Ridge(warm, counts, penalty).solve(unit)
+    setting = best_setting(features, unit, counts, np.random.default_rng(0))
+    solution = Ridge(features.scaled(setting.factor), counts, setting.penalty).solve(unit)
     least = lengths[known.degrees[known.warm] == known.degrees[known.warm].min()]
-    return lambda rows: np.asarray(known.features[rows] @ solution), float(least.mean())
+
+    def predict(rows: NDArray[np.int64]) -> Rows:
+        return np.asarray(known.features.of(rows).scaled(setting.factor) @ solution)
+
+    return predict, float(least.mean()), setting
 
 
 def _counts(known: Known) -> Rows:

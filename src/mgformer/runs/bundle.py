@@ -139,7 +139,7 @@ class Bundle:
     def features(self) -> sp.csr_array:
         """[I, F] attributes of items as numbers, without names; no channels without attributes."""
         about = {name: own for name, own in self.about_items.items() if name != NAME}
-        return sp.csr_array(features_of(Attributes(about), len(self.items))[:, 1:])
+        return sp.csr_array(features_of(Attributes(about), len(self.items)).table[:, 1:])
 
     @cached_property
     def complete_scorer(self) -> Scorer:

@@ -17,7 +17,7 @@ from mgformer.models import build_model, model_class
 from mgformer.ranking.evaluation import Evaluation, EvaluationConfig, Parts, evaluate_part
 from mgformer.ranking.score import Chosen
 from mgformer.runs.bundle import Bundle
-from mgformer.runs.cold import predicted
+from mgformer.runs.cold import predicted, settings_of
 from mgformer.runs.config import RunConfig
 from mgformer.runs.fit import Fitted, fit, on_device
 from mgformer.runs.record import Auto, Figures, Record, commit_of_code
@@ -93,11 +93,11 @@ def finish(
     assert fitted is not None
     about = dataset.attributes_for(split.train.items, split.train.users)
     with watch.timed("train"):
-        scorer = predicted(
+        filled = predicted(
             fitted.scorer, about["about_items"], split.train, wanted=config.score.cold
         )
     with watch.timed("evaluate"):
-        test = evaluate_part(on_device(scorer, config), split, "test", config.evaluation)
+        test = evaluate_part(on_device(filled.scorer, config), split, "test", config.evaluation)
     record = Record(
         model=config.model_name,
         dataset=dataset.name,
@@ -116,6 +116,7 @@ def finish(
         eta=chosen.weights.eta,
         kappa=chosen.weights.kappa,
         validation_trained=split.refit,
+        cold=settings_of(filled),
         config=config.to_mapping(),
         library=__version__,
         commit=commit_of_code(),
@@ -125,7 +126,7 @@ def finish(
     if workspace:
         workspace.close()
     return Bundle(
-        scorer=scorer,
+        scorer=filled.scorer,
         train=split.train,
         valid=split.valid,
         test=split.test,

@@ -62,6 +62,17 @@ class Forgotten(BaseModel):
     commit: str | None = None
 
 
+class ColdSetting(BaseModel):
+    """How something was predicted for items without interactions."""
+
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+
+    penalty: float
+    """Of the regression on attributes, chosen by cross-validation."""
+    factor: float
+    """Of words of text, chosen with it; 0 means that they were left out."""
+
+
 class Contestant(BaseModel):
     """A model that was tried because the user named none."""
 
@@ -136,6 +147,8 @@ class Record(BaseModel):
     """How fast the items of a history age; None if time is not used, or no history."""
     validation_trained: bool | None = None
     """Whether the tested model was trained on validation too; None in records of older versions."""
+    cold: dict[str, ColdSetting] | None = None
+    """What was predicted for items without interactions: vectors, columns or factors."""
     config: dict[str, Any]
     """The run as `build_config` takes it."""
     library: str = "unknown"
@@ -188,7 +201,7 @@ class Record(BaseModel):
     def to_mapping(self) -> dict[str, Any]:
         """Return the record as plain JSON values."""
         whole = self.model_dump(mode="json")
-        optional = ("auto", "refit", "refreshed", "forgotten", "hashed_ids")
+        optional = ("auto", "cold", "refit", "refreshed", "forgotten", "hashed_ids")
         unset = {name for name in optional if whole[name] is None}
         unset |= {"histories"} if self.histories else set()
         return {name: value for name, value in whole.items() if name not in unset}

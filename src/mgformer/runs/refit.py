@@ -10,7 +10,7 @@ from pathlib import Path
 from mgformer.errors import ConfigError
 from mgformer.locks import locked
 from mgformer.runs.bundle import Bundle
-from mgformer.runs.cold import predicted
+from mgformer.runs.cold import predicted, settings_of
 from mgformer.runs.config import build_config, with_settings
 from mgformer.runs.fit import fit
 from mgformer.runs.histories import check_histories
@@ -74,6 +74,7 @@ def refit(
         )
         if workspace:
             workspace.close()
+    filled = predicted(fitted.scorer, bundle.about_items, pairs, wanted=config.score.cold)
     done = Refit(
         pairs=len(pairs),
         held_out_before=max(0, num_held_out),
@@ -84,9 +85,15 @@ def refit(
     protocol = f"{record.protocol}; then trained again on everything, which is not tested"
     # A model that starts from its own weights still has what it learned from forgotten users.
     forgotten = record.forgotten if config.warm_start else None
-    changes = {"protocol": protocol, "refit": done, "refreshed": None, "forgotten": forgotten}
+    changes = {
+        "protocol": protocol,
+        "cold": settings_of(filled),
+        "refit": done,
+        "refreshed": None,
+        "forgotten": forgotten,
+    }
     return Bundle(
-        scorer=predicted(fitted.scorer, bundle.about_items, pairs, wanted=config.score.cold),
+        scorer=filled.scorer,
         train=pairs,
         valid=pairs.no_pairs(),
         test=pairs.no_pairs(),
