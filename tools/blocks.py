@@ -179,7 +179,7 @@ def cold() -> str:
         models.setdefault(own["name"], []).append(own)
     rows = []
     for name, runs in models.items():
-        ratios = [own["warm"]["with"] / own["warm"]["without"] for own in runs]
+        ratios = [f"{own['warm']['with'] / own['warm']['without']:.4f}" for own in runs]
         factors = sorted({part["factor"] for own in runs for part in own["settings"].values()})
         rows.append(
             [
@@ -187,9 +187,9 @@ def cold() -> str:
                 str(figure([own["cold"] for own in runs])),
                 str(figure([own["random"] for own in runs])),
                 "0",
-                f"{min(ratios):.4f} to {max(ratios):.4f}",
+                " to ".join(sorted({min(ratios), max(ratios)})),
                 ", ".join(f"{factor:g}" for factor in factors),
-                ", ".join(str(own["epochs"] or NOTHING) for own in runs),
+                ", ".join(str(own["epochs"]) for own in runs if own["epochs"]) or NOTHING,
                 ", ".join(str(own["seed"]) for own in runs),
             ]
         )

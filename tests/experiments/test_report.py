@@ -121,6 +121,7 @@ def test_a_report_shows_what_the_run_recorded(run: Path, report: Path) -> None:
         "Metrics",
         "Popular and unpopular items",
         "Coverage and the long tail",
+        "Cost of diversity",
         "Inside the model",
         "Map of the items",
         "Examples",
@@ -139,6 +140,45 @@ def test_a_report_shows_what_the_run_recorded(run: Path, report: Path) -> None:
     best = max(log, key=lambda entry: entry["ndcg@20"])["epoch"]
     assert [note["text"] for note in loss["layout"]["annotations"]] == [f"epoch {best} kept"]
     assert [shape["x0"] for shape in loss["layout"]["shapes"]] == [best]
+
+
+def test_a_report_shows_ages_and_the_cost_of_diversity(tmp_path: Path) -> None:
+    rng = np.random.default_rng(2)
+    times = np.sort(rng.integers(0, 1000, 600))
+    items = (rng.random(600) * (times + 200) / 1200 * 120).astype(int)
+    pairs = pl.DataFrame({"user": rng.integers(0, 30, 600), "item": items, "time": times})
+    pairs.write_parquet(tmp_path / "pairs.parquet")
+    about = pl.DataFrame(
+        {"item": range(120), "kind": [f"k{n % 4}" for n in range(120)], "size": range(120)}
+    )
+    about.write_csv(tmp_path / "about.csv")
+    options = ("--set", "split.refit=false", "--set", f"data.items={tmp_path / 'about.csv'}")
+    run = tmp_path / "run"
+    succeed("train", tmp_path / "pairs.parquet", "--model", "ease", *options, "--out", run)
+    record = load_bundle(run).record
+    assert set(record.ages) == {"unseen", "new", "middle", "old"}
+    page = seen(write_report(run).path)
+    assert {"New and old items", "Cost of diversity"} <= set(page.headings)
+    for age in record.ages.values():
+        assert f"{age['ndcg@20']:.4f}" in page.text
+    shown = json.loads(succeed("evaluate", run, "--diversity", 0.5, "--json"))
+    assert shown["ages"] == record.ages
+    none, half = shown["diversity"]["points"]
+    assert (none["diversity"], half["diversity"]) == (0, 0.5)
+    assert half["intra_list"] > none["intra_list"]
+    for point in (none, half):
+        assert f"{point['ndcg']:.4f}" in page.text
+    text = succeed("evaluate", run, "--diversity", 0.5)
+    assert "test hits by age of items" in text
+    assert f"{half['intra_list']:.4f}" in text
+
+
+def test_diversity_is_not_measured_on_pairs_that_were_trained_on(
+    table: Path, tmp_path: Path
+) -> None:
+    run = trained(table, tmp_path / "run", "--model", "ease", "--set", "split.refit=true")
+    assert "Cost of diversity" not in seen(write_report(run).path).headings
+    assert_one_line(mgformer("evaluate", run, "--diversity", 0.5), "split.refit=false")
 
 
 def test_the_config_in_a_report_repeats_the_run(run: Path, report: Path) -> None:
@@ -176,7 +216,7 @@ def test_text_from_the_data_is_escaped(report: Path) -> None:
     assert f"{OWNED}i" in page.text  # names are shown as they are
     assert "user <i>u" in page.text
     names = [
-        trace["text"] for figure in page.figures for trace in figure["data"] if "text" in trace
+        trace["text"] for figure in page.figures for trace in figure["data"] if trace.get("mode") == "markers"
     ]
     assert len(names) == 1  # the map
     assert len(names[0]) == 40

@@ -17,7 +17,9 @@ from mgformer.ranking.scorers import DotScorer
 from mgformer.recommend.query import Query
 from mgformer.recommend.recommender import Recommender
 from mgformer.recommend.reranking import POOL, similarities
+from mgformer.recommend.tradeoff import tradeoff
 from tests.crafted import NUM_USERS, whole_bundle
+from tests.ranking import oracles_ranking as oracles
 
 RULES = """
 [[hide]]
@@ -181,3 +183,38 @@ def test_at_most_so_many_of_a_kind(recommender: Recommender):
     for name in ("price", "prices"):  # private, and not there
         with pytest.raises(ConfigError, match=f"at_most: got the attribute '{name}', expected one"):
             recommender.recommend("u00", 4, at_most={name: 1})
+
+
+def test_the_cost_of_diversity_is_that_of_the_lists_one_by_one(recommender: Recommender):
+    """NDCG, similarity within lists and coverage on validation, whatever the rules say."""
+    rng = np.random.default_rng(3)
+    users = np.repeat(np.arange(0, NUM_USERS, 2, dtype=np.int32), 4)
+    items = rng.integers(NUM_USERS, ITEMS, len(users)).astype(np.int32)  # nobody has them
+    bundle = recommender.bundle
+    valid = Interactions.from_numbers(bundle.users, bundle.items, users, items)
+    ruled = recommender.with_rules({"hide": [{"where": "brand = b1"}]}).bundle
+    found = tradeoff(replace(ruled, valid=valid), [0.0, 0.4], k=6)
+    assert found is not None
+    assert (found.k, found.num_users) == (6, len({*users.tolist()}))
+    assert [point.diversity for point in found.points] == [0.0, 0.4]
+    for point in found.points:
+        gains, differences, shown = [], [], set()
+        for number in range(0, NUM_USERS, 2):
+            user, wanted = bundle.users.values[number], {*valid.items_of(number).tolist()}
+            if point.diversity:
+                listed = marginal(recommender, user, 6, point.diversity)
+            else:
+                listed = recommender.recommend(user, 6)["item"].to_list()
+            gains.append(oracles.METRICS["ndcg"]([i in wanted for i in listed], len(wanted), 6))
+            alike = similarities(bundle, listed)
+            pairs = [1 - alike[a, b] for a in range(6) for b in range(6) if a < b]
+            differences.append(np.mean(pairs))
+            shown |= {*listed}
+        assert point.ndcg == pytest.approx(np.mean(gains))
+        assert point.intra_list == pytest.approx(np.mean(differences))
+        assert point.coverage == pytest.approx(len(shown) / ITEMS)
+    assert found.points[0].intra_list < found.points[1].intra_list
+
+
+def test_without_validation_pairs_there_is_no_cost_of_diversity(recommender: Recommender):
+    assert tradeoff(recommender.bundle) is None

@@ -8,12 +8,15 @@ from typer import Option
 from mgformer.cli.console import out, print_json, print_table, working
 from mgformer.cli.options import AsJson, Device, RunFolder, Signed, key_in
 from mgformer.cli.train import show_metrics, summary
-from mgformer.errors import BundleError
+from mgformer.errors import BundleError, ConfigError
 
 if TYPE_CHECKING:
+    from mgformer.recommend.tradeoff import Tradeoff
     from mgformer.runs.bundle import Bundle
+    from mgformer.runs.record import Record
 
 AGAINST = "Another run on the same split; a paired significance test compares the users."
+DIVERSITY = "Show what diversity costs on validation; can be repeated, for several values."
 METRIC = "A metric to add, package.module:function; can be repeated."
 
 
@@ -21,6 +24,7 @@ def command(
     run: RunFolder,
     against: Path | None = Option(None, help=AGAINST),
     metrics: list[str] = Option([], "--metric", help=METRIC),
+    diversity: list[float] = Option([], help=DIVERSITY, min=0, max=1),
     device: Device = None,
     signed: Signed = None,
     as_json: AsJson = False,
@@ -46,15 +50,22 @@ def command(
         test = evaluate_part(scorer, bundle, "test", options)
         valid = evaluate_part(scorer, bundle, "valid", options)
         comparison = compare(bundle, run, against, key) if against else None
+        cost = cost_of_diversity(bundle, diversity, run) if diversity else None
     # A part without pairs, as after a refit, keeps its recorded figures.
     measured = {name: part.means for name, part in (("test", test), ("valid", valid)) if part}
     config = {**bundle.record.config, "evaluation": chosen}
-    record = bundle.record.model_copy(update={**measured, "config": config})
+    parts = {"groups": test.groups, "ages": test.ages} if test else {}
+    record = bundle.record.model_copy(update={**measured, **parts, "config": config})
     if as_json:
         extra = {"against": comparison} if comparison else {}
+        if cost:
+            extra["diversity"] = {**cost._asdict(), "points": [p._asdict() for p in cost.points]}
         print_json({**summary(record, run), **extra})
         return
     show_metrics(record)
+    show_ages(record)
+    if cost:
+        show_cost(cost)
     if comparison:
         rows = [
             [name, f"{c['difference']:+.4f}", p_text(c["p_value"])]
@@ -62,6 +73,40 @@ def command(
         ]
         print_table(["metric", "difference", "p (paired t-test)"], rows, f"against {against}")
         out.print(f"over {comparison['users']} users", style="dim")
+
+
+def show_ages(record: "Record") -> None:
+    """Print what items contribute to recall and NDCG by how old they are, if times are known."""
+    if not record.ages:
+        return
+    ks = record.config["evaluation"]["ks"]
+    k = 20 if 20 in ks else ks[-1]
+    names = [f"recall@{k}", f"ndcg@{k}", "possible"]
+    rows = [
+        [age, *(f"{figures[name]:.4f}" if name in figures else "–" for name in names)]
+        for age, figures in record.ages.items()
+    ]
+    print_table(["age of items", *names[:2], "possible recall"], rows, "test hits by age of items")
+
+
+def cost_of_diversity(bundle: "Bundle", diversities: list[float], run: Path) -> "Tradeoff":
+    """Return what these values of diversity cost, beside none."""
+    from mgformer.recommend.tradeoff import tradeoff
+
+    found = tradeoff(bundle, sorted({0.0, *diversities}))
+    if found is None:
+        raise ConfigError(
+            f"--diversity: {run} has no validation pairs that the model was not trained on; train"
+            " it with --set split.refit=false"
+        )
+    return found
+
+
+def show_cost(cost: "Tradeoff") -> None:
+    """Print NDCG beside the variety of the lists."""
+    rows = [[f"{p.diversity:g}", *(f"{value:.4f}" for value in p[1:])] for p in cost.points]
+    columns = ["diversity", f"ndcg@{cost.k}", "intra-list diversity", "coverage"]
+    print_table(columns, rows, f"diversity, on {cost.num_users} validation users")
 
 
 def compare(ours: "Bundle", run: Path, against: Path, key: bytes | None = None) -> dict[str, Any]:

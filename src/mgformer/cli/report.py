@@ -16,8 +16,9 @@ def command(
 ) -> None:
     """Write a run, or several runs side by side, as one HTML file.
 
-    The file needs no network. It shows learning curves, metrics, popular and unpopular items, the
-    inside of the model, a map of the items, examples and the config.
+    The file needs no network. It shows learning curves, metrics, popular and unpopular items, new
+    and old ones, the cost of diversity, the inside of the model, a map of the items, examples and
+    the config.
     """
     from mgformer.experiments.report import write_report
     from mgformer.models import import_model

@@ -6,17 +6,17 @@ Doubtful channels, which are words of text, are multiplied by a factor. That is 
 penalty of their own, λ / factor². Factor 0 leaves them out.
 
 λ and the factor are chosen together by cross-validation: each fifth of the rows is predicted from
-the others. The solutions for all λ share one eigendecomposition.
+the others.
 
 Shapes: n rows, F features, D channels.
 """
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
+from scipy.linalg import cho_factor, cho_solve
 
 from mgformer.data.attribute_features import Features
 
@@ -40,15 +40,13 @@ class Ridge:
     """The regression on some features with one penalty."""
 
     def __init__(self, features: sp.csr_array, counts: Floats, penalty: float) -> None:
-        """Keep X [n, F], how much each row counts [n], and λ."""
-        self._features, self._counts, self._penalty = features, counts, penalty
-        self._spectrum, self._basis = np.linalg.eigh(_gram(features, counts))
+        """Keep X [n, F] and how much each row counts [n], and factor Xᵀ C X + λ I."""
+        self._features, self._counts = features, counts
+        self._factor = _factored(_gram(features, counts), penalty)
 
     def solve(self, targets: Floats) -> Floats:
         """Return W [F, D] for targets Y [n, D]."""
-        product = _product(self._features, targets, self._counts)
-        (solution,) = _solutions(self._spectrum, self._basis, product, [self._penalty])
-        return solution
+        return _solved(self._factor, _product(self._features, targets, self._counts))
 
 
 def best_setting(
@@ -73,9 +71,9 @@ def _errors(
         if not 0 < len(rows) < features.shape[0]:
             continue
         own, wanted, weights = features[rows], targets[rows], counts[rows]
-        spectrum, basis = np.linalg.eigh(gram - _gram(own, weights))
-        rest = product - _product(own, wanted, weights)
-        for place, solution in enumerate(_solutions(spectrum, basis, rest, PENALTIES)):
+        rest, sums = gram - _gram(own, weights), product - _product(own, wanted, weights)
+        for place, penalty in enumerate(PENALTIES):
+            solution = _solved(_factored(rest, penalty), sums)
             errors[place] += (weights[:, None] * (own @ solution - wanted) ** 2).sum()
     return errors
 
@@ -91,10 +89,12 @@ def _product(features: sp.csr_array, targets: Floats, counts: Floats) -> Floats:
     return np.asarray(features.T @ (counts[:, None] * targets.astype(np.float64)))
 
 
-def _solutions(
-    spectrum: Floats, basis: Floats, product: Floats, penalties: Sequence[float]
-) -> list[Floats]:
-    """Return W for each λ, from the eigenvalues and eigenvectors of Xᵀ C X."""
-    turned = basis.T @ product
-    positive = np.maximum(spectrum, 0)
-    return [basis @ (turned / (positive + penalty)[:, None]) for penalty in penalties]
+def _factored(gram: Floats, penalty: float) -> Floats:
+    """Return the Cholesky factor of G + λ I."""
+    factor, _ = cho_factor(gram + penalty * np.eye(len(gram)), lower=True, overwrite_a=True)
+    return np.asarray(factor)
+
+
+def _solved(factor: Floats, product: Floats) -> Floats:
+    """Return (G + λ I)⁻¹ P from the factor."""
+    return np.asarray(cho_solve((factor, True), product))

@@ -4,8 +4,8 @@ All items are ranked for every user with held-out items. Items that the user is 
 masked. Nothing is sampled. Values are kept per user, so that two runs can be compared.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 import numpy as np
@@ -17,6 +17,7 @@ from pydantic import BaseModel, Field, field_validator
 from mgformer.data.interactions import Interactions
 from mgformer.data.options import OPTIONS
 from mgformer.ranking import metrics
+from mgformer.ranking.ages import AGES, UNSEEN, item_ages
 from mgformer.ranking.scorers import Scorer
 from mgformer.ranking.topk import top_k
 from mgformer.world import bounds, current
@@ -60,6 +61,9 @@ class Evaluation:
     """Coverage, Gini and novelty at each k, over all lists together."""
     groups: Mapping[str, Mapping[str, float]]
     """group → metric@k → the contribution of the group's items; contributions sum to the mean."""
+    ages: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """age of items → metric@k → the contribution of these items, and as `possible` the recall of
+    finding all of them; empty if ages are not known."""
 
     @property
     def means(self) -> dict[str, float]:
@@ -76,6 +80,7 @@ def evaluate(
     known: sp.csr_array | None = None,
     missing: NDArray[np.int64] | None = None,
     candidates: NDArray[np.int64] | None = None,
+    ages: NDArray[np.int8] | None = None,
 ) -> Evaluation | None:
     """Rank all items for the users of `held_out`, masking `seen`; None if there are no such users.
 
@@ -91,6 +96,7 @@ def evaluate(
         missing: [U] held-out items of each user that the scorer does not have; none by default.
             They count as misses.
         candidates: Items that are ranked; all by default.
+        ages: [I] place in `AGES` of each item; not known by default. Missing items are unseen.
     """
     known = seen if known is None else known
     wanted: NDArray[np.int64] = np.diff(held_out.indptr)
@@ -102,7 +108,7 @@ def evaluate(
     ks = options.ks
     ranked = _ranked(scorer, users, seen, options, candidates)
     relevant = wanted[users]
-    hits = _hits(held_out, users, ranked)
+    hits = hits_of(held_out, users, ranked)
     formulas = {**metrics.METRICS, **metrics.outside_metrics(options.metrics or ())}
     values = {
         f"{name}@{k}": formula(hits, relevant, k) for name, formula in formulas.items() for k in ks
@@ -113,18 +119,46 @@ def evaluate(
         catalogue[f"coverage@{k}"] = metrics.coverage(shown, held_out.num_items)
         catalogue[f"gini@{k}"] = metrics.gini(shown, held_out.num_items)
         catalogue[f"novelty@{k}"] = metrics.novelty(shown, item_degrees, held_out.num_users)
-    group_of = popularity_groups(item_degrees)
-    groups = {
+    groups = _contributions(GROUPS, popularity_groups(item_degrees)[ranked], hits, relevant, ks)
+    by_age: dict[str, dict[str, float]] = {}
+    if ages is not None:
+        by_age = _contributions(AGES, ages[ranked], hits, relevant, ks)
+        for number, age in enumerate(AGES):
+            counts = np.bincount(
+                held_out.rows[ages[held_out.indices] == number], minlength=len(wanted)
+            )
+            if number == UNSEEN and missing is not None:
+                counts = counts + missing
+            by_age[age]["possible"] = float((counts[users] / relevant).mean())
+    return Evaluation(users, values, catalogue, groups, by_age)
+
+
+def _contributions(
+    names: Sequence[str],
+    group_of: NDArray[np.int8],
+    hits: NDArray[np.bool_],
+    relevant: NDArray[np.int64],
+    ks: Sequence[int],
+) -> dict[str, dict[str, float]]:
+    """Return what the hits of each group add to recall and NDCG.
+
+    Args:
+        names: The groups.
+        group_of: [U, K] the group of each ranked item.
+        hits: [U, K] whether each ranked item is held out.
+        relevant: [U] held-out items.
+        ks: Cut-offs.
+    """
+    return {
         group: {
             f"{name}@{k}": float(
-                metrics.METRICS[name](hits & (group_of[ranked] == number), relevant, k).mean()
+                metrics.METRICS[name](hits & (group_of == number), relevant, k).mean()
             )
             for name in ("recall", "ndcg")
             for k in ks
         }
-        for number, group in enumerate(GROUPS)
+        for number, group in enumerate(names)
     }
-    return Evaluation(users, values, catalogue, groups)
 
 
 def _ranked(
@@ -194,7 +228,8 @@ def evaluate_part(
         known = train.matrix
         seen = known if part == "valid" else sp.csr_array(known + parts.valid.matrix)
     missing, candidates = (parts.missing, parts.cold_items) if part == "test" else (None, None)
-    return evaluate(scorer, held_out, seen, degrees, options, known, missing, candidates)
+    ages = item_ages(train) if part == "test" else None
+    return evaluate(scorer, held_out, seen, degrees, options, known, missing, candidates, ages)
 
 
 def popularity_groups(item_degrees: NDArray[np.int64]) -> NDArray[np.int8]:
@@ -206,7 +241,7 @@ def popularity_groups(item_degrees: NDArray[np.int64]) -> NDArray[np.int8]:
     return groups
 
 
-def _hits(
+def hits_of(
     held_out: Interactions, users: NDArray[np.int64], ranked: NDArray[np.int32]
 ) -> NDArray[np.bool_]:
     """Return whether each ranked item is held out for its user; empty places count as misses."""

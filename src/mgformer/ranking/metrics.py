@@ -146,3 +146,11 @@ def novelty(items: NDArray[np.int32], item_degrees: Counts, num_users: int) -> f
     if not len(shown):
         return 0.0
     return float(-np.log2(np.maximum(item_degrees[shown], 1) / num_users).mean())
+
+
+def intra_list_diversity(alike: NDArray[np.float64]) -> float:
+    """Return 1 − the mean similarity [P, P] of two items of a list; NaN if there are no two."""
+    size = len(alike)
+    if size < 2:
+        return float("nan")
+    return float(1 - (alike.sum() - np.trace(alike)) / (size * (size - 1)))

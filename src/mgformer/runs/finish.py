@@ -107,6 +107,7 @@ def finish(
         valid=selected.valid,
         test=means_of(test),
         groups=test.groups if test else {},
+        ages=test.ages if test else {},
         seconds={name: round(value, 3) for name, value in watch.seconds.items()},
         peak_mb=peak_mb() if watch.counted else None,
         epochs=chosen.epochs,

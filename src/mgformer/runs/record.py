@@ -129,6 +129,9 @@ class Record(BaseModel):
     test: Figures = {}
     groups: dict[str, Figures] = {}
     """Popularity group → what its items contribute to the test metrics."""
+    ages: dict[str, Figures] = {}
+    """Age of items → what they contribute to the test metrics, and as `possible` the recall of
+    finding all of them; empty if times are not known."""
     seconds: dict[str, float] = {}
     """prepare, train, evaluate → seconds."""
     peak_mb: int | None = None

@@ -120,3 +120,15 @@ def group_chart(record: Record, best: Mapping[str, float] | None) -> Chart:
     chart = charts.draw_columns(go.Bar, "items by popularity", list(groups), values)
     caption = "The best possible recall finds all held-out items of the group." if best else ""
     return Chart(f"{metric_title(name)} by popularity of the items", chart, caption)
+
+
+def age_chart(record: Record) -> Chart:
+    """Return the recall that items of each age contribute, beside the best possible."""
+    name, ages = headline_metrics(record)[0], record.ages
+    values = {
+        metric_title(name): [ages[age].get(name) for age in ages],
+        "best possible": [ages[age].get("possible") for age in ages],
+    }
+    chart = charts.draw_columns(go.Bar, "age of the items", list(ages), values)
+    caption = "The best possible recall finds all held-out items of the age."
+    return Chart(f"{metric_title(name)} by age of the items", chart, caption)

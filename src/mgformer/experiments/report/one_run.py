@@ -28,6 +28,7 @@ from mgformer.models.insides import Inside, NodeRanking
 from mgformer.ranking.evaluation import EvaluationConfig
 from mgformer.ranking.metrics import SELECTION_METRIC
 from mgformer.ranking.scorers import vectors_of
+from mgformer.recommend.tradeoff import Tradeoff, tradeoff
 from mgformer.runs.bundle import Bundle
 from mgformer.runs.config import to_toml
 from mgformer.runs.finish import popularity_of
@@ -49,6 +50,7 @@ def run_page(run: Run) -> str:
         record = record.model_copy(update={"popularity": popularity_of(bundle, options)})
     best = lists.best_recall(bundle) if bundle and len(bundle.test) else None
     tail = lists.long_tail(bundle) if bundle else None
+    found = diversity_of(bundle) if bundle else None
     return render(
         "one_run.html.j2",
         title=f"{record.model} on {record.dataset}",
@@ -67,6 +69,9 @@ def run_page(run: Run) -> str:
         metric_charts=measured.metric_charts(record),
         best_recall=best,
         group_chart=measured.group_chart(record, best),
+        age_chart=measured.age_chart(record) if record.ages else None,
+        diversity=found,
+        diversity_charts=diversity_charts(found) if found else [],
         tail=tail,
         list_length=lists.K,
         tail_charts=tail_charts(tail) if tail else [],
@@ -74,6 +79,37 @@ def run_page(run: Run) -> str:
         item_map=item_map(bundle) if bundle else None,
         examples=[_example(bundle, user) for user in lists.example_users(bundle)] if bundle else [],
     )
+
+
+def diversity_of(bundle: Bundle) -> Tradeoff | None:
+    """Return what diversity costs; None if it cannot be measured on validation."""
+    with suppress(ConfigError):  # the items cannot be compared, or histories were left out
+        return tradeoff(bundle)
+    return None
+
+
+def diversity_charts(found: Tradeoff) -> list[Chart]:
+    """Return NDCG against intra-list diversity and against coverage."""
+    ndcg = [point.ndcg for point in found.points]
+    texts = [f"{point.diversity:g}" for point in found.points]
+    sides = {
+        "intra-list diversity": [point.intra_list for point in found.points],
+        "coverage": [point.coverage for point in found.points],
+    }
+    made = []
+    for name, values in sides.items():
+        line = go.Scatter(
+            x=values,
+            y=ndcg,
+            mode="lines+markers+text",
+            text=texts,
+            textposition="top center",
+            cliponaxis=False,
+            hovertemplate=f"diversity %{{text}}: {name} %{{x:.4f}}, NDCG %{{y:.4f}}<extra></extra>",
+        )
+        chart = charts.draw([line], name, hovermode="closest")
+        made.append(Chart(f"NDCG@{found.k} and {name}", chart))
+    return made
 
 
 def tail_charts(tail: lists.LongTail) -> list[Chart]:
