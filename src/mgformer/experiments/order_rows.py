@@ -111,9 +111,9 @@ def order_table(found: Mapping[str, Summary], p_values: Mapping[str, float]) -> 
         )
     columns = [
         "", "with order, Recall@20 / NDCG@20", "without", "p (NDCG@20)",
-        "validation NDCG@20: with order", "without",
+        "validation NDCG@20: with order", "validation without",
     ]  # fmt: skip
-    return Table([*columns, "random tenth"] if public else columns, lines)
+    return Table([*columns, "validation on a random tenth"] if public else columns, lines)
 
 
 def agreement(found: Mapping[str, Summary]) -> str:
