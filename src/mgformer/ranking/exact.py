@@ -148,7 +148,7 @@ def rank_one(
 
 
 def _best_columns(scores: Floats, n: int, levels: int) -> Numbers:
-    """Return the columns of the n best scores, as `topk._best_by_blocks` does for many rows."""
+    """Return the columns of the n best scores, as `best.best_columns` does for many rows."""
     if levels == 0 or len(scores) < 4 * DEPTH * n:
         return np.argpartition(scores, -n)[-n:]
     layers = scores.reshape(DEPTH, -1)

@@ -8,11 +8,9 @@ Shapes: U users, I items, D channels, F factors, B users of a batch.
 
 import copy
 from abc import ABC, abstractmethod
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cached_property, reduce
+from functools import cached_property
 from itertools import pairwise
-from operator import matmul
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -22,6 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mgformer.device import HOST, on_host
+from mgformer.graph.dense_product import dense_product
 from mgformer.graph.sparse import csr_matmul
 
 BLOCK_ROWS = 1 << 14
@@ -237,9 +236,9 @@ class HistoryScorer(Scorer):
         if isinstance(self.weights, Tensor):
             parts.append(csr_matmul(rows, self.weights))
         elif self.weights is not None:
-            parts.append(_sparse_product(rows, self.weights))
+            parts.append(torch.from_numpy(dense_product(rows, self.weights)))
         if self.through is not None:
-            parts.append(_sparse_product(rows, self._into, self.through))
+            parts.append(torch.from_numpy(dense_product(rows, self._into, self.through)))
         if self.left is not None and self.right is not None:
             # float64, so that the bits of a row do not depend on the batch.
             parts.append((csr_matmul(rows, self.left).double() @ self._right64.T).float())
@@ -354,17 +353,3 @@ def cosines(rows: Tensor, one: int) -> Tensor:
     parts = (part.double() for part in rows.split(BLOCK_ROWS))
     found = (p @ asked / (p.norm(dim=1) * asked.norm()).clamp_min(1e-12) for p in parts)
     return torch.cat([part.float() for part in found])
-
-
-def _sparse_product(rows: sp.csr_array, *factors: sp.csr_array) -> Tensor:
-    """Return the dense product of sparse matrices; threads share the rows."""
-    total = np.zeros((rows.shape[0], factors[-1].shape[1]), dtype=np.float32)
-    bounds = np.linspace(0, rows.shape[0], torch.get_num_threads() + 1).astype(int)
-
-    def part(start: int, stop: int) -> None:
-        # scipy releases the interpreter lock in its products.
-        reduce(matmul, factors, rows[start:stop]).toarray(out=total[start:stop])
-
-    with ThreadPoolExecutor(len(bounds) - 1) as threads:
-        list(threads.map(part, bounds[:-1], bounds[1:]))
-    return torch.from_numpy(total)

@@ -22,10 +22,9 @@ from torch import Tensor
 from mgformer.device import HOST, on_host
 from mgformer.errors import ConfigError
 from mgformer.progress import phase
+from mgformer.ranking.best import best_columns, merge, settle, sort_row
 from mgformer.ranking.devices import device_of
 from mgformer.ranking.exact import (
-    DEPTH,
-    LEVELS,
     SLACK,
     of_addition,
     rank_all,
@@ -36,7 +35,9 @@ from mgformer.ranking.exact import (
 )
 from mgformer.ranking.scorers import DotScorer, HistoryScorer, Scorer, SumScorer, vectors_of
 
-MAX_USERS = 512  # users of a tile: enough to keep the matrix product at full speed
+MAX_USERS = 512  # users of a tile: more would not make a matrix product faster
+MIN_USERS = 128  # users of a tile on the processor: fewer would make it slower
+CACHED = 1 << 22  # bytes of a tile on the processor if it has more users than that
 FEW_USERS = 4  # up to so many users are ranked one by one: a tile would not be faster
 SOME_USERS = 64  # up to so many users are scored from transposed items, up to twice as fast
 FEW_ALLOWED = 0.05  # up to this share of the items, the vectors of allowed items are gathered
@@ -133,6 +134,13 @@ def _one_by_one(scorer: Scorer, num_users: int) -> bool:
     return vectors is not None and num_users <= FEW_USERS and on_host(vectors.items)
 
 
+def _most_users(num_items: int, device: torch.device) -> int:
+    """Return how many users a tile may have, for catalogs of this size."""
+    if device != HOST:
+        return MAX_USERS
+    return min(MAX_USERS, max(MIN_USERS, CACHED // (4 * num_items)))
+
+
 def _parts(scorer: Scorer, task: _Task) -> Iterator[Part]:
     vectors = vectors_of(scorer)
     if vectors is None:
@@ -203,9 +211,9 @@ def _dot_tiles(
     of_a_user = max(8 * min(num_items, 16_384), 4 * CANDIDATE_BYTES * n)
     if history is not None:
         of_a_user = max(of_a_user, 16 * scorer.num_items)  # histories add to whole rows
-    rows = max(1, min(MAX_USERS, len(users), memory // of_a_user))
+    rows = max(1, min(_most_users(num_items, device), len(users), memory // of_a_user))
     columns = min(num_items, max(n, memory // (8 * rows)))
-    tile = _Tile(rows, columns, device)
+    tile = torch.empty(rows, columns, device=device)
     rough = _Rough(scorer, items, by_channel, banned, tile, columns, n, memory // 4)
     for start in range(0, len(users), rows):
         batch = users[start : start + rows]
@@ -226,7 +234,7 @@ class _Rough(NamedTuple):
     items: Tensor  # [I, D] to choose from
     by_channel: NDArray[np.float32] | None  # [D, I] the same, for a few users on the processor
     banned: NDArray[np.int64]
-    tile: "_Tile"
+    tile: Tensor  # [rows, columns] reused for all tiles
     columns: int  # of a tile
     n: int
     memory: int  # bytes for the rows by which candidates are scored again
@@ -243,7 +251,7 @@ class _Rough(NamedTuple):
         found: tuple[Tensor, Tensor] | None = None
         for left in range(0, num_items, self.columns):
             part = self.items[left : left + self.columns]
-            scores = self.tile.view(num_users, len(part))
+            scores = self.tile[:num_users, : len(part)]
             if self.by_channel is None:
                 torch.mm(vectors, part.T, out=scores)
             else:
@@ -252,9 +260,10 @@ class _Rough(NamedTuple):
             if added is not None:
                 scores += added[:, left : left + len(part)]
             _mask(scores, masked, left)
-            scores[:, _within(self.banned, left, len(part)).to(scores.device)] = NOTHING
-            best, values = self.tile.best(num_users, len(part), self.n)
-            found = _merge(found, (best + left, values), self.n)
+            if len(self.banned):
+                scores[:, _within(self.banned, left, len(part)).to(scores.device)] = NOTHING
+            best, values = best_columns(scores, self.n)
+            found = merge(found, (best + left, values), self.n)
         assert found is not None
         best, values = found
         if on_host(best):
@@ -269,7 +278,7 @@ class _Rough(NamedTuple):
             exact += added.gather(1, best)
             margin += of_addition(self.scorer, lengths, added.abs().amax(1))
         exact = torch.where(values.isneginf(), values, exact)
-        return _settle(best, values, exact, k, margin, num_items)
+        return settle(best, values, exact, k, margin, num_items)
 
 
 def _rank(scorer: Scorer, task: _Task) -> Iterator[Part]:
@@ -278,98 +287,22 @@ def _rank(scorer: Scorer, task: _Task) -> Iterator[Part]:
     num_items = scorer.num_items if choice is None else len(choice)
     n = min(k + SLACK, num_items)
     of_a_user = max(16 * scorer.num_items, 4 * CANDIDATE_BYTES * n)
-    rows = max(1, min(MAX_USERS, len(users), memory // of_a_user))
     device = device_of(scorer)
-    tile = _Tile(rows, num_items, device)
+    rows = max(1, min(_most_users(scorer.num_items, device), len(users), memory // of_a_user))
     for start in range(0, len(users), rows):
         batch = users[start : start + rows]
-        given = scorer.scores(torch.from_numpy(batch))
-        scores = tile.view(len(batch), num_items)
-        scores.copy_(given if choice is None else given[:, torch.from_numpy(choice).to(device)])
+        scores = scorer.scores(torch.from_numpy(batch))
+        if choice is not None:
+            scores = scores[:, torch.from_numpy(choice).to(device)]
         _mask(scores, _pairs(seen, batch, choice), 0)
-        scores[:, _within(banned, 0, num_items).to(device)] = NOTHING
-        best, values = tile.best(len(batch), num_items, n)
+        if len(banned):
+            scores[:, torch.from_numpy(banned).to(device)] = NOTHING
+        best, values = best_columns(scores, n)
         margin = torch.zeros(len(batch), device=device)
-        best, exact, is_unsure = _settle(best, values, values, k, margin, num_items)
+        best, exact, is_unsure = settle(best, values, values, k, margin, num_items)
         for row in is_unsure.nonzero()[:, 0].tolist():
-            exact[row], best[row] = _sort_row(scores[row], k)
+            exact[row], best[row] = sort_row(scores[row], k)
         yield start, best, exact
-
-
-class _Tile:
-    """A reused buffer of scores, padded so that its columns divide into blocks at every level."""
-
-    def __init__(self, rows: int, columns: int, device: torch.device) -> None:
-        width = -(-columns // DEPTH**LEVELS) * DEPTH**LEVELS
-        self.buffer = torch.empty(rows, width, device=device)
-
-    def view(self, rows: int, columns: int) -> Tensor:
-        """Return the part to write scores to; the padding is never chosen."""
-        self.buffer[:rows, columns:] = NOTHING
-        return self.buffer[:rows, :columns]
-
-    def best(self, rows: int, columns: int, n: int) -> tuple[Tensor, Tensor]:
-        """Return columns and scores of the n best per row, in any order."""
-        if columns < 4 * DEPTH * n:
-            values, places = self.buffer[:rows, :columns].topk(min(n, columns), sorted=False)
-            return places, values
-        places, values = _best_by_blocks(self.buffer[:rows], n, LEVELS)
-        # Padding is found if all else is masked. Its score of -inf marks it as no item.
-        return places.clamp_(max=columns - 1), values
-
-
-def _best_by_blocks(scores: Tensor, n: int, levels: int) -> tuple[Tensor, Tensor]:
-    """Return columns and scores of the n best per row.
-
-    Block b holds the columns b, b + width, b + 2 · width, …, so that block maxima are maxima of
-    whole vectors. The n blocks with the highest maxima contain the n best scores, because each of
-    these blocks holds a score that is at least the lowest of these maxima.
-    """
-    rows, columns = scores.shape
-    if levels == 0 or columns < 4 * DEPTH * n:
-        values, places = scores.topk(n, sorted=False)
-        return places, values
-    width = columns // DEPTH
-    layers = scores.view(rows, DEPTH, width)
-    blocks, _ = _best_by_blocks(layers.amax(1), n, levels - 1)  # [B, n]
-    inside = layers.gather(2, blocks[:, None, :].expand(rows, DEPTH, n))  # [B, DEPTH, n]
-    values, places = inside.view(rows, -1).topk(n, sorted=False)
-    return places // n * width + blocks.gather(1, places % n), values
-
-
-def _merge(
-    found: tuple[Tensor, Tensor] | None, more: tuple[Tensor, Tensor], n: int
-) -> tuple[Tensor, Tensor]:
-    """Return the n best of the candidates so far and those of another tile of items."""
-    if found is None:
-        return more
-    best, values = (torch.cat(part, 1) for part in zip(found, more, strict=True))
-    values, places = values.topk(n, sorted=False)
-    return best.gather(1, places), values
-
-
-def _settle(
-    best: Tensor, rough: Tensor, exact: Tensor, k: int, margin: Tensor, num_items: int
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Order candidates by exact score, then by number; return a mask of the uncertain rows.
-
-    The rough score of any other item is at most the lowest rough score of a candidate, and it is
-    off by at most `margin`. A row is uncertain if such an item could reach the k-th exact score.
-    """
-    order = best.argsort(1)
-    best, ranked = best.gather(1, order), exact.gather(1, order)
-    order = ranked.argsort(dim=1, descending=True, stable=True)[:, :k]
-    best, ranked = best.gather(1, order), ranked.gather(1, order)
-    last = ranked[:, -1]
-    unsure = (rough.amin(1) + margin >= last) & ~last.isneginf()
-    if exact.shape[1] == num_items:
-        unsure = torch.zeros_like(unsure)
-    return best, ranked, unsure
-
-
-def _sort_row(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    values, places = scores.sort(descending=True, stable=True)
-    return values[:k], places[:k]
 
 
 def _pairs(
