@@ -38,7 +38,13 @@ def implicit_model(name: str, options: dict[str, Any], pairs: sp.csr_matrix) -> 
     seeded = {} if name.endswith("kNN") else {"random_state": 0}
     model = kinds[name](**options, **seeded)
     model.fit(pairs, show_progress=False)
-    return lambda users: model.recommend(users, pairs[users], N=K)[0]
+
+    def lists(users: np.ndarray) -> np.ndarray:
+        items, scores = model.recommend(users, pairs[users], N=K)
+        # Neighbors fill short lists up with items of score 0, some of which the user has.
+        return np.where(scores > 0, items, -1) if name.endswith("kNN") else items
+
+    return lists
 
 
 def lenskit_model(name: str, options: dict[str, Any], pairs: sp.csr_matrix) -> Lists:
