@@ -10,6 +10,7 @@ import torch
 from mgformer.data.sampling import Batch
 from mgformer.graph.bipartite import Graph
 from mgformer.models.ultragcn import UltraGCN, item_neighbors
+from tests.models.oracles_ultragcn import Published, Reference, neighbors_of
 
 # Every weight differs from every other, and none is small: a wrong one shows.
 WEIGHTS = {
@@ -242,3 +243,53 @@ def test_sparse_gradients_equal_dense_gradients(cheap, random_graph):
     touched = set(sparse.embeddings.grad.coalesce().indices()[0].tolist())
     items = [*batch.items, *negatives.flatten(), *sparse.neighbors[batch.items].flatten()]
     assert touched == {*batch.users.tolist(), *(40 + int(item) for item in items)}
+
+
+@pytest.mark.parametrize("num_negatives", [1, 7])
+def test_loss_and_gradient_are_those_of_the_published_update(num_negatives, random_graph):
+    """Ours is the published loss divided by B, but for the norm: ours is that of the batch."""
+    graph = random_graph(9, 13)
+    model = build(graph, l2=0)
+    c = model.config
+    published = Published(
+        dim=5, w1=c.w1, w2=c.w2, w3=c.w3, w4=c.w4, negative_weight=2.5, neighbors=3,
+        item_lambda=c.neighbor_weight, gamma=0,
+    )  # fmt: skip
+    reference = Reference(graph.interactions, published, seed=0, dtype=torch.float64)
+    with torch.no_grad():
+        reference.users.copy_(model.embeddings[:9])
+        reference.items.copy_(model.embeddings[9:])
+    batch, negatives = example(graph, num_negatives)
+    theirs, ours = reference.loss(*batch, negatives), model.loss_against(batch, negatives)
+    (theirs / len(batch.users)).backward()
+    ours.backward()
+    torch.testing.assert_close(ours, theirs / len(batch.users), rtol=1e-6, atol=0)
+    expected = torch.cat([reference.users.grad, reference.items.grad])
+    torch.testing.assert_close(model.embeddings.grad, expected, rtol=0, atol=1e-6)
+    assert expected.abs().max() > 0.1
+
+
+def test_the_published_norm_is_ours_on_average(random_graph):
+    """With γ = l2 B, over all pairs and every item drawn equally often."""
+    graph = random_graph(9, 13)
+    model = build(graph, w1=0, w2=0, w3=0, w4=0, neighbor_weight=0, l2=0.1)
+    pairs = Batch(*(torch.from_numpy(side).long() for side in graph.interactions.nonzero()))
+    published = Published(
+        dim=5, w1=0, w2=0, w3=0, w4=0, item_lambda=0, gamma=0.1 * len(pairs.users)
+    )
+    reference = Reference(graph.interactions, published, seed=0, dtype=torch.float64)
+    with torch.no_grad():
+        reference.users.copy_(model.embeddings[:9])
+        reference.users[8] = 0  # has no pairs, so that ours never sees it
+        reference.items.copy_(model.embeddings[9:])
+    drawn = [torch.full((len(pairs.users), 1), item) for item in range(13)]
+    ours = torch.stack([model.loss_against(pairs, items) for items in drawn]).mean()
+    theirs = reference.loss(*pairs, drawn[0]) / len(pairs.users)
+    torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=0)
+
+
+def test_neighbors_are_those_of_the_reference(random_graph):
+    graph = random_graph(17, 11)
+    _, ours = item_neighbors(graph, 4)
+    _, theirs = neighbors_of(graph.interactions, 4)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-6)
