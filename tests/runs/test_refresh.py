@@ -1,216 +1,36 @@
 """New pairs for a trained recommender: its scores follow them, and nothing is trained."""
 
-import json
-import math
-from collections import defaultdict
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
-import scipy.sparse as sp
 import torch
 
 from mgformer.data.dataset import read_dataset
-from mgformer.data.options import DataConfig
-from mgformer.errors import ConfigError, DataError
-from mgformer.ranking.scorers import HistoryScorer, SumScorer, vectors_of
+from mgformer.ranking.scorers import vectors_of
 from mgformer.recommend.recommender import Recommender
 from mgformer.runs.bundle import Bundle
 from mgformer.runs.bundle_files import load_bundle, save_bundle
-from mgformer.runs.config import build_config
 from mgformer.runs.refit import refit
-from mgformer.runs.refresh import read_new, refresh
-from mgformer.runs.train import train, untrained_model
-from tests.command import assert_one_line, mgformer, succeed
-
-ITEMS = [f"i{n:02}" for n in range(24)]
-VECTORS = {"dim": 6, "encoder": "mf"}
-CASES = {
-    "popularity": ("popularity", {}, {}),
-    "ease": ("ease", {}, {}),
-    "ridge": ("ridge", {"num_predictors": 8, "l2": 5.0}, {}),
-    "gfcf": ("gfcf", {"rank": 4}, {}),
-    "prior": ("directau", VECTORS, {"kind": "prior", "gamma": 0.3}),
-    "degree": ("directau", VECTORS, {"kind": "degree", "gamma": 0.7}),
-    "cosine": ("directau", VECTORS, {"kind": "cosine"}),
-    "dot": ("directau", VECTORS, {"kind": "dot"}),
-    "guided": ("guided", {"dim": 6, "num_neighbors": 4, "num_predictors": 8, "l2": 5.0},
-               {"kind": "prior", "gamma": 0.3, "delta": 1.5}),
-    "guided-degree": ("guided", {"dim": 6, "num_neighbors": 4, "num_predictors": 8, "l2": 5.0},
-                      {"kind": "degree", "gamma": 0.4, "delta": 0.7}),
-}  # fmt: skip
-ORDERS = ("times", "places", "none")
-TIME = {"time": "on", "eta": 0.4, "kappa": 2.0}
-NO_TEST = {"kind": "ratio", "valid": 0.0, "test": 0.0}
-
-
-def drawn(seed: int, users: list[str], items: list[str], start: int, count: int) -> pl.DataFrame:
-    """Rows in order of time, several at one moment; some items are on the rise."""
-    rng = np.random.default_rng(seed)
-    places = rng.integers(0, len(items), count)
-    rising = rng.random(count) < np.linspace(0, 0.5, count)
-    places[rising] %= 5
-    return pl.DataFrame(
-        {
-            "user": rng.choice(users, count),
-            "item": [items[place] for place in places],
-            "time": start + np.arange(count) // 3,
-        }
-    )
-
-
-USERS = [f"u{n:02}" for n in range(30)]
-OLD = drawn(0, USERS, ITEMS, 1000, 420)
-# Ids of new users come before, between and after those of the others.
-NEW = drawn(1, [*USERS[:12], "a", "u07x", "zz"], [*ITEMS, "i05x", "new"], 1130, 150)
-NEWER = drawn(2, ["b", "u07x", "zz", *USERS[8:16]], ITEMS, 1200, 60)
-
-
-def as_ordered(frame: pl.DataFrame, order: str) -> pl.DataFrame:
-    return frame if order == "times" else frame.drop("time")
-
-
-def fitted(frame: pl.DataFrame, name: str, options: dict, **sections: object) -> Bundle:
-    config = build_config({"model": {"name": name, **options}, **sections})
-    return train(config, read_dataset(frame, config.data))
-
-
-@cache
-def trained(case: str, order: str, split: str = "ratio", seed: int = 0) -> Bundle:
-    name, options, score = CASES[case]
-    return fitted(
-        as_ordered(OLD, order),
-        name,
-        options,
-        seed=seed,
-        score=score if order == "none" else {**score, **TIME},
-        data={"order": "file"} if order == "places" else {},
-        split={"kind": "ratio"} if split == "ratio" else NO_TEST,
-        evaluation={"ks": [5]},
-        train={"epochs": 2},
-    )
-
-
-def refreshed(bundle: Bundle, frame: pl.DataFrame, order: str) -> Bundle:
-    return refresh(bundle, read_new(bundle, as_ordered(frame, order)))
-
-
-def scores_of(bundle: Bundle) -> np.ndarray:
-    return bundle.scorer.scores(torch.arange(len(bundle.users))).numpy()
-
-
-class Reference:
-    """The slow and obvious way: everything by loops over the rows of the files."""
-
-    def __init__(self, before: Bundle, frames: list[pl.DataFrame], order: str) -> None:
-        self.before, self.order = before, order
-        self.moments: dict[tuple[str, str], int] = {}
-        place = 0
-        for frame in frames:
-            for user, item, moment in frame.rows():
-                if item in ITEMS:
-                    now = moment if order == "times" else place
-                    self.moments[user, item] = max(now, self.moments.get((user, item), -1))
-                    place += 1
-        self.users = sorted({user for user, _ in self.moments})
-        self.own = defaultdict(list)
-        for (user, item), moment in self.moments.items():
-            self.own[user].append((moment, ITEMS.index(item)))
-        self.degrees = np.zeros(len(ITEMS))
-        for _, item in self.moments:
-            self.degrees[ITEMS.index(item)] += 1
-
-    def position(self, user: str, moment: int) -> float:
-        own = [other for other, _ in self.own[user]]
-        return sum(other <= moment for other in own) / len(own)
-
-    def trend(self) -> np.ndarray:
-        got, expected = np.zeros(len(ITEMS)), np.zeros(len(ITEMS))
-        ordered = sorted(self.moments.values())
-        cut = ordered[math.floor((len(ordered) - 1) * 0.8)]
-        for user in self.users:
-            if self.order == "times":
-                recent = [moment > cut for moment, _ in self.own[user]]
-                share = sum(moment > cut for moment in ordered) / len(ordered)
-            else:
-                recent = [self.position(user, m) > 0.8 + 1e-6 for m, _ in self.own[user]]
-                share = sum(recent) / len(recent)
-            for is_recent, (_, item) in zip(recent, self.own[user], strict=True):
-                got[item] += is_recent
-                expected[item] += share
-        return (got + 5) / (expected + 5)
-
-    def history(self, user: str, kappa: float | None) -> np.ndarray:
-        row = np.zeros(len(ITEMS))
-        for moment, item in self.own[user]:
-            row[item] = math.exp(-(kappa or 0) * (1 - self.position(user, moment)))
-        return row
-
-    def scores(self) -> np.ndarray:
-        before, record = self.before, self.before.record
-        eta, kappa = record.eta or 0.0, record.kappa
-        trend = np.ones(len(ITEMS)) if self.order == "none" else self.trend()
-        histories = np.stack([self.history(user, kappa) for user in self.users])
-        if record.model == "popularity":
-            return np.tile(self.degrees * trend**eta, (len(self.users), 1))
-        if isinstance(before.scorer, HistoryScorer):
-            return histories @ item_weights(before.scorer) * trend**eta
-        users, items = learned_vectors(before)
-        size = 1.0
-        if record.score == "dot":
-            size = np.linalg.norm(users, axis=1).mean() * np.linalg.norm(items, axis=1).mean()
-        else:
-            users, items = (v / np.linalg.norm(v, axis=1, keepdims=True) for v in (users, items))
-        popularity = np.maximum(self.degrees, 1) / max(self.degrees)
-        added = np.zeros(len(ITEMS))
-        if record.score == "degree":
-            items = items * (popularity**record.gamma * trend**eta)[:, None]
-        else:
-            added = eta * size * np.log(trend)
-        if record.score == "prior":
-            added = added + record.gamma * np.log(popularity)
-        rows = []
-        known = dict(zip(before.users.values, users, strict=True))
-        for user, history in zip(self.users, histories, strict=True):
-            vector = known[user] if user in known else self.folded(items, history)
-            rows.append(items @ vector + added)
-        scores = np.stack(rows)
-        if isinstance(before.scorer, SumScorer):
-            scores += histories @ item_weights(before.scorer.history)
-        return scores
-
-    def folded(self, items: np.ndarray, history: np.ndarray) -> np.ndarray:
-        """Solve the normal equations of a new user in full."""
-        scorer = vectors_of(self.before.scorer)
-        matrix = (
-            scorer.l2
-            * (history.sum() + scorer.unobserved_weight * len(items))
-            * np.eye(items.shape[1])
-        )
-        for vector, count in zip(items, history, strict=True):
-            matrix += (count + scorer.unobserved_weight) * np.outer(vector, vector)
-        user = np.linalg.solve(matrix, items.T @ history)
-        return user if self.before.record.score == "dot" else user / np.linalg.norm(user)
-
-
-def item_weights(scorer: HistoryScorer) -> np.ndarray:
-    """What a history of one item alone adds to the score of every item."""
-    alone = sp.csr_array(np.eye(len(ITEMS), dtype=np.float32))
-    plain = replace(scorer, item_factors=None).fold_in(alone)
-    return plain.scores(torch.arange(len(ITEMS))).numpy().astype(np.float64)
-
-
-def learned_vectors(bundle: Bundle) -> tuple[np.ndarray, np.ndarray]:
-    """The embeddings as training left them."""
-    if "embeddings" in bundle.weights:
-        table = bundle.weights["embeddings"].numpy().astype(np.float64)
-    else:  # of guided; lengths have no part in its scores
-        vectors = vectors_of(bundle.scorer)
-        table = torch.cat([vectors.users, vectors.items])[:, : vectors.num_varying].numpy()
-    return table[: len(bundle.users)], table[len(bundle.users) :]
+from mgformer.runs.refresh import refresh
+from tests.runs.oracles_refresh import (
+    CASES,
+    ITEMS,
+    NEW,
+    NEWER,
+    OLD,
+    ORDERS,
+    TIME,
+    USERS,
+    VECTORS,
+    Reference,
+    as_ordered,
+    refreshed,
+    scores_of,
+    trained,
+)
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -431,141 +251,3 @@ def train_rows(bundle: Bundle) -> pl.DataFrame:
     pairs = bundle.train
     users, items = pairs.users.decode(pairs.rows), pairs.items.decode(pairs.indices)
     return pl.DataFrame({"user": users, "item": items, "time": pairs.times})
-
-
-def test_weights_stay_only_if_no_users_are_added(caplog: pytest.LogCaptureFixture) -> None:
-    before = trained("prior", "times")
-    same_users = NEW.filter(pl.col("user").is_in(USERS))
-    assert refreshed(before, same_users, "times").weights is before.weights
-    assert "are left out because they have no rows for new users" not in caplog.text
-    after = refreshed(before, NEW, "times")
-    assert after.weights == {}
-    assert "are left out because they have no rows for new users" in caplog.text
-    with pytest.raises(ConfigError, match="does not have the training graph any more"):
-        untrained_model(after)
-
-
-@pytest.mark.parametrize(
-    ("new", "message"),
-    [
-        (NEW.drop("time"), "data: got no times, expected times because .*; add a time column"),
-        (NEW.with_columns(item=pl.lit("other")), "data: got .* pairs, none with an item that"),
-        (pl.DataFrame({"user": [1], "item": ["i01"], "time": [5]}),
-         "user ids are text in the old run but whole numbers in data"),
-        (pl.DataFrame({"user": ["u"], "item": [1], "time": [5]}),
-         "item ids are text in the old run but whole numbers in data"),
-    ],
-    ids=["times", "unknown items", "users", "items"],
-)  # fmt: skip
-def test_data_that_cannot_be_added(new: pl.DataFrame, message: str) -> None:
-    with pytest.raises(DataError, match=f"^{message}") as caught:
-        Recommender(trained("ease", "times")).refresh(new)
-    assert "\n" not in str(caught.value)
-
-
-def test_times_of_another_unit_are_noticed(caplog: pytest.LogCaptureFixture) -> None:
-    refreshed(trained("ease", "times"), NEW, "times")
-    assert "in the same unit" not in caplog.text
-    refreshed(trained("ease", "times"), NEW.with_columns(pl.col("time") * 1000), "times")
-    assert "are they in the same unit?" in caplog.text
-
-
-def test_new_data_are_read_with_the_options_of_the_run(tmp_path: Path) -> None:
-    names = {"user": "who", "item": "what", "time": "when"}
-    rated = OLD.rename(names).with_columns(rating=5.0)
-    data = {"user": "who", "item": "what", "time": "when", "rating": "rating", "min_rating": 4}
-    (tmp_path / "names.csv").write_text("i01,First\n")
-    own = {**data, "k_core": 2, "items": str(tmp_path / "names.csv")}
-    before = Recommender(fitted(rated, "itemknn", {}, data=own))
-    (tmp_path / "names.csv").unlink()
-    new = NEW.rename(names).with_columns(rating=pl.Series(np.arange(NEW.height) % 2 * 4.0))
-    after = before.refresh(new)
-    kept = NEW.filter(pl.arange(NEW.height) % 2 == 1)
-    assert after.bundle.train.fingerprint == before.refresh(
-        kept, user="user", item="item", time="time", data={"min_rating": None, "rating": None}
-    ).bundle.train.fingerprint  # fmt: skip
-    assert after.bundle.name_of(1) == "First"
-    with pytest.raises(ConfigError, match=r"data\.tim: unknown option; did you mean time\?"):
-        before.refresh(new, data={"tim": "when"})
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Path:
-    save_bundle(trained("guided", "times"), tmp_path / "run")
-    NEW.group_by("user", "item").agg(pl.max("time")).write_csv(tmp_path / "new.csv")
-    return tmp_path / "run"
-
-
-def test_the_command_replaces_the_recommender(run: Path) -> None:
-    before, new = load_bundle(run), run.with_name("new.csv")
-    expected = refreshed(before, NEW, "times")
-    done = mgformer("refresh", run, "--with", new, "--out", run.with_name("other"))
-    assert done.returncode == 0, done.stderr
-    counts = expected.record.refreshed
-    assert f"new pairs: {counts.new_pairs}; new users: 3\n" in done.stdout
-    assert f"their items are new: {counts.skipped_items_pairs}\n" in done.stdout
-    assert f"saved in {run.with_name('other')}" in done.stdout
-    assert "warning: new: " in done.stderr
-    assert load_bundle(run).record == before.record
-    shown = json.loads(succeed("refresh", run, "--with", new, "--json"))
-    assert shown["run"] == str(run)
-    wanted = counts.model_dump(exclude={"seconds"})
-    assert wanted.items() < shown["refreshed"].items()
-    for folder in (run, run.with_name("other")):
-        np.testing.assert_array_equal(scores_of(load_bundle(folder)), scores_of(expected))
-    listed = json.loads(succeed("recommend", run, "--user", "u07x", "-k", 2, "--json"))
-    assert len(listed["users"][0]["items"]) == 2
-    evaluated = json.loads(succeed("evaluate", run, "--json"))
-    assert evaluated["test"] == before.record.test
-    succeed("export", run, "--format", "card")
-    card = (run / "export/MODEL_CARD.md").read_text()
-    num_added = counts.pairs - counts.trained_pairs
-    assert f"- refreshed: {num_added:,} of {counts.pairs:,} interactions were added" in card
-    done = mgformer("train", new, "--from", run, "--out", run.with_name("next"))
-    assert_one_line(done, "the run to continue from has no weights")
-    assert "held out or added before" in succeed("refit", run, "--out", run.with_name("again"))
-    again = load_bundle(run.with_name("again"))
-    assert len(again.train) == counts.pairs
-    assert (again.record.refreshed, len(again.folded_users)) == (None, 0)
-    done = mgformer("refit", run.with_name("again"), "--out", run.with_name("more"))
-    assert_one_line(done, "nothing was held out")
-
-
-def test_a_report_on_a_refreshed_run(run: Path) -> None:
-    pytest.importorskip("plotly")
-    succeed("refresh", run, "--with", run.with_name("new.csv"))
-    succeed("report", run, "--out", run.with_name("report.html"))
-    assert "then refreshed with new pairs" in run.with_name("report.html").read_text()
-
-
-def test_wrong_input_is_one_line(run: Path) -> None:
-    before, new = load_bundle(run).record, run.with_name("new.csv")
-
-    def refused(message: str, *arguments: object, folder: Path = run) -> None:
-        assert_one_line(mgformer("refresh", folder, *arguments), message)
-
-    refused("no trained recommender here", "--with", new, folder=run / "nowhere")
-    refused("no dataset", "--with", run / "nothing.csv")
-    refused("--set model: a refresh takes", "--with", new, "--set", "model.dim=3")
-    refused("--set data: a refresh takes", "--with", new, "--set", "data=3")
-    refused("expected 'when'", "--with", new, "--set", "data.time=when")
-    refused("got no times, expected times", "--with", new, "--set", "data.time=''")
-    refused("is a file, expected a folder", "--with", new, "--out", new / "x")
-    parts = run.with_name("parts")
-    parts.mkdir()
-    for name in ("train", "test"):
-        items = {"train": ("i01", "i02"), "test": ("i03",)}[name]
-        rows = [(user, item, 1000) for user in USERS[:3] for item in items]
-        if name == "train":
-            rows += [(USERS[3], "i03", 1000)]
-        pl.DataFrame(rows, OLD.schema, orient="row").write_csv(parts / f"{name}.csv")
-    refused("has train and test parts, which cannot be joined", "--with", parts)
-    assert mgformer("refresh", run).returncode == 2
-    assert load_bundle(run).record == before
-
-
-def test_data_options_of_an_old_record() -> None:
-    before = trained("ease", "none")
-    record = before.record.model_copy(update={"config": {"model": {"name": "ease"}}})
-    new = read_new(replace(before, record=record), NEW.drop("time"))
-    assert new.fingerprint == read_dataset(NEW.drop("time"), DataConfig()).fingerprint
