@@ -228,6 +228,23 @@ def folding() -> str:
     return Table(columns, lines).markdown()
 
 
+def ultragcn() -> str:
+    """Return validation NDCG@20 of our UltraGCN and of the published one, epoch by epoch."""
+    parts = []
+    for path in sorted((RESULTS / "ultragcn").glob("*.json")):
+        one = read_json(path)
+        curves = one["curves"]
+        rows = [
+            [epoch, *(f"{curve[epoch]:.4f}" for curve in curves.values())]
+            for epoch in next(iter(curves.values()))
+        ]
+        parts.append(
+            f"{Table(['epoch', *curves], rows).markdown()}\n{one['dataset']}, options:"
+            f" {one['options']}, data {one['fingerprint']}, seed {one['seed']}, {one['commit']}.\n"
+        )
+    return "\n".join(parts)
+
+
 def selection() -> str:
     """Return how much choosing on test flatters a model."""
     lines = []
@@ -313,6 +330,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "cold": cold,
     "folding": folding,
     "selection": selection,
+    "ultragcn": ultragcn,
     "performance": performance,
     "promises": reliability.promises,
     "tried": reliability.totals,

@@ -5,6 +5,7 @@
     results/tests/<dataset>.json                     paired tests over users
     results/backtests/<dataset>.json                 what `mgformer backtest` found
     results/folding/, results/selection/             figures of tools.folding, tools.selection
+    results/ultragcn/                                figures of tools.ultragcn
     results/benchmarks/<name>.json                   written by benchmarks with --save
     results/reliability/<name>.json                  rows of tools.reliability
 

@@ -19,7 +19,8 @@ The loss of that code is a sum over the B pairs of a batch plus (γ/2) ‖X‖²
     The default of w₋ follows the density of the data; it is a fixed number in their code.
 
 With `draw = "batch"` all pairs of a batch share their C items. The expected loss is the same and a
-step is several times faster, but its gradients are noisier.
+step is several times faster, but its gradients are noisier, and an epoch learns less. With "pair",
+validation follows that of the published method (`tools/ultragcn.py`).
 
 Users without pairs are never in a batch and keep their starting values.
 
