@@ -7,7 +7,7 @@ All ranks draw the same batch from the same seed. For each row that the batch ne
 what it can from its own rows, and the sums meet at the rank that works on this share of the batch.
 So no table row travels, messages have a fixed size, and their size depends on the batch and the
 channels only. The way back is the same: the gradients of a share go to all ranks, and each of them
-adds what belongs to its own rows.
+adds what belongs to its own rows. Layers of a graph are the exception: they need all rows.
 
 Every sum over ranks adds in the order of the ranks, so all ranks get the same bits.
 
@@ -15,7 +15,7 @@ Shapes: R ranks, N nodes (users, then items), n own nodes, B rows of a batch, c 
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -81,6 +81,17 @@ class World:
     def summed(self, own: Tensor) -> Tensor:
         """Return the sum over ranks, without gradients."""
         return self.gathered(own).sum(0) if self.size > 1 else own
+
+    def largest(self, own: Tensor) -> Tensor:
+        """Return the largest entries over ranks, without gradients."""
+        return self.gathered(own).amax(0) if self.size > 1 else own.detach()
+
+    def total(self, own: Tensor) -> Tensor:
+        """Return the sum over ranks, with gradients: a loss of any rank may depend on it."""
+        if self.size == 1:
+            return own
+        found: Tensor = _Total.apply(own, self)  # type: ignore[no-untyped-call]
+        return found
 
     def agreed(self, mine: float) -> float:
         """Return the number of the first rank: clocks differ."""
@@ -213,10 +224,30 @@ class Shards:
 
     def rows(self, table: Tensor, nodes: Tensor, *, sparse: bool = False) -> Tensor:
         """Return the own share of rows [B, …, d] for nodes [B, …], from own rows [n, d]."""
+        return self.encoded(
+            nodes, lambda rows: torch.nn.functional.embedding(rows, table, sparse=sparse)
+        )
+
+    def encoded(self, nodes: Tensor, encode: Callable[[Tensor], Tensor]) -> Tensor:
+        """Return the own share of rows [B, …, d] for nodes [B, …].
+
+        Every rank calls `encode` for its own nodes among them; they may repeat.
+        """
         mine, rows = self.places(nodes.flatten())
-        found = torch.nn.functional.embedding(rows, table, sparse=sparse)
-        partial = table.new_zeros(nodes.numel(), table.shape[1]).index_put((mine,), found)
-        return self.share(partial.view(*nodes.shape, table.shape[1]))
+        found = encode(rows)
+        partial = found.new_zeros(nodes.numel(), found.shape[1]).index_put((mine,), found)
+        return self.share(partial.view(*nodes.shape, found.shape[1]))
+
+
+class _Total(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, own: Tensor, world: World) -> Tensor:
+        ctx.world = world
+        return world.summed(own)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return ctx.world.summed(gradient), None
 
 
 class _Share(torch.autograd.Function):

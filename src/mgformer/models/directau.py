@@ -13,14 +13,14 @@ import numpy as np
 import torch
 from pydantic import Field, NonNegativeFloat, PositiveInt
 from torch import Tensor, nn
+from torch.nn import functional
 
 from mgformer.data.sampling import Batch
-from mgformer.errors import ConfigError
 from mgformer.graph.bipartite import Graph
 from mgformer.graph.sparse import SparseProduct
 from mgformer.models.base import EmbeddingDim, ModelConfig, TrainableModel
 from mgformer.models.space import Float, Int
-from mgformer.nn.embeddings import mean_of_layers, normal_table, places_of, rows_at
+from mgformer.nn.embeddings import OwnProduct, mean_of_layers, normal_table, places_of, rows_at
 from mgformer.nn.losses import align_uniform
 from mgformer.ranking.score import Kind
 from mgformer.ranking.scorers import DotScorer
@@ -52,36 +52,41 @@ class DirectAU(TrainableModel):
     def __init__(self, config: ModelConfig, graph: Graph, rng: np.random.Generator) -> None:
         super().__init__(config, graph, rng)
         self.embeddings = normal_table(self.num_nodes, self.config.dim, rng)
-        self.propagation = None
+        self.propagation: SparseProduct | OwnProduct | None = None
         if self.config.encoder == "lightgcn":
             self.propagation = SparseProduct(graph.adjacency, symmetric=True)
 
     def encode(self, nodes: Tensor | None = None) -> Tensor:
-        """Return z [q, d] of nodes, or [N, d] of all nodes."""
+        """Return z [q, d] of nodes, or [N, d] of all nodes; with shards, of own rows."""
         if self.propagation is not None:
             layers = [self.propagation] * self.config.num_layers
             return mean_of_layers(layers, self.embeddings, nodes)
-        return self.embeddings.clone() if nodes is None else self.lookup(self.embeddings, nodes)
+        if nodes is None:
+            return self.embeddings.clone()
+        return functional.embedding(nodes, self.embeddings, sparse=self.sparse_gradients)
 
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
         config, shares = self.config, self.shares(batch)
+        sides = batch.users, batch.items + self.num_users
         if shares is not None:
-            pairs = self.encode(batch.users), self.encode(batch.items + self.num_users)
+            z_users, z_items = shares[0].encoded(torch.stack(sides, dim=1), self.encode).unbind(1)
         else:
-            nodes, (users, items) = places_of(batch.users, batch.items + self.num_users)
+            nodes, (users, items) = places_of(*sides)
             z = self.encode(nodes)
-            pairs = rows_at(z, users), rows_at(z, items)
+            z_users, z_items = rows_at(z, users), rows_at(z, items)
         return align_uniform(
-            *pairs, config.uniformity_weight, t=config.uniformity_t, sides="mean", shares=shares
+            z_users,
+            z_items,
+            config.uniformity_weight,
+            t=config.uniformity_t,
+            sides="mean",
+            shares=shares,
         )
 
     def shard(self, world: World) -> None:
-        if self.propagation is not None:
-            raise ConfigError(
-                "DirectAU with encoder = lightgcn does not train on several processes, because"
-                " every step reaches the whole graph; set model.encoder=mf, or use one process"
-            )
-        self.keep_own(world, "embeddings")
+        shards = self.keep_own(world, "embeddings")
+        if isinstance(self.propagation, SparseProduct):
+            self.propagation = OwnProduct(self.propagation.matrix, shards)
 
     def scorer(self) -> DotScorer:
         with torch.no_grad():

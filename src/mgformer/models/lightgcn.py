@@ -19,9 +19,10 @@ from mgformer.graph.bipartite import Graph
 from mgformer.graph.sparse import SparseProduct
 from mgformer.models.base import EmbeddingDim, ModelConfig, TrainableModel
 from mgformer.models.space import Float, Int
-from mgformer.nn.embeddings import mean_of_layers, normal_table, places_of, rows_at
+from mgformer.nn.embeddings import OwnProduct, mean_of_layers, normal_table, places_of, rows_at
 from mgformer.nn.losses import bpr, info_nce, l2_of_rows
 from mgformer.ranking.scorers import DotScorer
+from mgformer.world import Shards, World
 
 
 class Triple(NamedTuple):
@@ -58,13 +59,17 @@ class LightGCN(TrainableModel):
         super().__init__(config, graph, rng)
         self.unseen = UnseenItems(graph.interactions)
         self.embeddings = normal_table(self.num_nodes, self.config.dim, rng, self.deviation)  # X
-        self.propagation = SparseProduct(graph.adjacency, symmetric=True)
+        self.propagation: SparseProduct | OwnProduct = SparseProduct(
+            graph.adjacency, symmetric=True
+        )
 
     def encode(self, nodes: Tensor | None = None) -> Tensor:
-        """Return z [q, d] of nodes, or [N, d] of all nodes."""
+        """Return z [q, d] of nodes, or [N, d] of all nodes; with shards, of own rows."""
         return mean_of_layers([self.propagation] * self.config.num_layers, self.embeddings, nodes)
 
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
+        if self.shards is not None:
+            return self._share_of_loss(batch, generator, self.shards)
         triple = self.triple(batch, generator)
         return self.ranking_loss(triple, self.encode(triple.nodes))
 
@@ -84,6 +89,24 @@ class LightGCN(TrainableModel):
         x = rows_at(self.embeddings, triple.nodes)
         ranking = bpr(*(rows_at(z, p) for p in places))
         return ranking + self.config.l2 * l2_of_rows(*(rows_at(x, p) for p in places))
+
+    def _share_of_loss(self, batch: Batch, generator: torch.Generator, shards: Shards) -> Tensor:
+        """Return the share of this process in the loss: processes draw the same negatives."""
+        negatives = self.unseen.draw(batch.users, self.config.num_negatives, generator)
+        nodes = torch.stack([batch.users, batch.items + self.num_users], dim=1)
+        nodes = torch.cat([nodes, negatives + self.num_users], dim=1)  # [B, 2 + C]
+        z = shards.encoded(nodes, self.encode)
+        size = len(batch.users)
+        ranking = bpr(z[:, 0], z[:, 1], z[:, 2:], batch=size)
+        x = rows_at(self.embeddings, shards.places(nodes.flatten())[1])
+        return ranking + self.config.l2 * l2_of_rows(x, batch=size)
+
+    def shard(self, world: World) -> None:
+        if type(self).loss is not LightGCN.loss:  # a model that adds to it
+            super().shard(world)
+        shards = self.keep_own(world, "embeddings")
+        assert isinstance(self.propagation, SparseProduct)
+        self.propagation = OwnProduct(self.propagation.matrix, shards)
 
     def scorer(self) -> DotScorer:
         with torch.no_grad():

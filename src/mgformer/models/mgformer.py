@@ -12,6 +12,9 @@ This module follows the equations of the paper in their order:
     Eq. (11)-(12)  its attention at linear cost     `masked_attention`, `nn.kernel_attention`
     Eq. (13)       alignment and uniformity         `MGFormer.loss`, `nn.losses.align_uniform`
 
+If several processes train it, each attends from its own nodes to the keys of all. Summaries of own
+keys travel, and no keys. Lists of nodes are then lists of own rows.
+
 A layer computes only the rows that are wanted. A training step therefore needs only the nodes of
 its batch and the keys drawn for it. After training all nodes are keys.
 
@@ -49,6 +52,7 @@ from mgformer.nn.features import FEATURE_MAPS, FeatureMap
 from mgformer.nn.losses import align_uniform
 from mgformer.ranking.score import Kind
 from mgformer.ranking.scorers import DotScorer
+from mgformer.world import ALONE, Shards, World
 
 ENCODING_SCALE = 0.2
 """Factor of unit encodings in x: tokens are short when training begins."""
@@ -100,6 +104,8 @@ class Reach(NamedTuple):
 class KernelAttention(nn.Module):
     """Attention A of a layer, with queries x W_Q, keys x W_K and values x: Eq. (5)."""
 
+    shards: Shards | None = None
+
     def __init__(self, config: MGFormerConfig, graph: Graph, rng: np.random.Generator) -> None:
         super().__init__()
         self.num_nodes, self.num_heads = graph.num_nodes, config.num_heads
@@ -120,20 +126,36 @@ class KernelAttention(nn.Module):
         """Whether positive features summarize all keys, which `insides` can show."""
         return self.map.log and self.edges is None
 
+    @property
+    def world(self) -> World:
+        """Who attends together."""
+        return ALONE if self.shards is None else self.shards.world
+
+    def keep_own(self, shards: Shards) -> None:
+        """Keep what belongs to own nodes, and share the keys with other processes."""
+        self.shards = shards
+        if self.angles is not None:
+            self.angles.places = nn.Buffer(self.angles.places[shards.own], persistent=False)
+
     def reach(self, wanted: Tensor, generator: torch.Generator | None) -> Reach:
         """Return the nodes that the wanted nodes [q] depend on, and the keys among them.
 
-        With a generator the layer draws a sample of keys. Without one it uses all keys.
+        With a generator the layer draws a sample of keys. Without one it uses all keys. Of several
+        processes, all draw the same sample, and each keeps its own keys.
         """
         if self.edges is not None:
             neighbors = torch.from_numpy(self.edges[wanted.numpy()].indices).long()
             known = torch.cat([wanted, neighbors]).unique()
             return Reach(known, known)
         if self.key_sample is None or generator is None or self.key_sample >= self.num_nodes:
-            everybody = torch.arange(self.num_nodes, device=wanted.device)
+            count = self.num_nodes if self.shards is None else len(self.shards.own)
+            everybody = torch.arange(count, device=wanted.device)
             return Reach(everybody, everybody)
         size = (self.key_sample,)
         keys = torch.randint(self.num_nodes, size, generator=generator, device=wanted.device)
+        if self.shards is not None:
+            keys = self.shards.places(keys.unique())[1]
+            return Reach(torch.cat([wanted, keys]).unique(), keys)
         if not on_host(wanted):
             return Reach(torch.cat([wanted, keys]), keys, first_of_each(keys))
         keys = keys.unique()
@@ -164,6 +186,7 @@ class KernelAttention(nn.Module):
                 *angles,
                 edges,
                 counted,
+                self.world,
             )
             for head, (queries, of_head, values) in enumerate(zip(*parts, strict=True))
         ]
@@ -242,12 +265,13 @@ def masked_attention(
     key_angles: Tensor | None,
     edges: tuple[Tensor, Tensor] | None,
     counted: Tensor | None = None,
+    world: World = ALONE,
 ) -> Tensor:
     """Return the attention [q, m/H] of one head: Eq. (6), or Eq. (8) with a mask.
 
     Angles [q] and [j] make the sine mask, by Eq. (11) and (12). Edges, from places among the
     queries to places among the keys, make the adjacency mask M = A. If there is a mask `counted`
-    [j], other keys do not count.
+    [j], other keys do not count. The processes of a `world` have different keys.
     """
     if not features.log or projection is None:
         plain = features(queries, projection), features(keys, projection)
@@ -255,7 +279,7 @@ def masked_attention(
             plain = attention.sine_mask(*plain, key_angles, query_angles)
         if counted is not None:
             plain = plain[0], plain[1] * counted[:, None]
-        return attention.linear_attention(*plain, values)
+        return attention.linear_attention(*plain, values, world=world)
     if edges is None:
         return attention.kernel_attention(
             queries,
@@ -266,6 +290,7 @@ def masked_attention(
             query_angles=query_angles,
             counted=counted,
             chunk=CHUNK,
+            world=world,
         )
     scores = attention.edge_scores(
         attention.log_query_features(queries, projection, None),
@@ -306,7 +331,8 @@ class MGFormer(TrainableModel):
 
     def inputs(self, nodes: Tensor) -> Tensor:
         """Return x [q, m] of nodes, with the channels in the order in which heads split them."""
-        x = combined(self.lookup(self.tokens, nodes), self.encodings[nodes])
+        tokens = functional.embedding(nodes, self.tokens, sparse=self.sparse_gradients)
+        x = combined(tokens, self.encodings[nodes])
         return x if self.mixed is None else x[:, self.mixed]
 
     def outputs(self, nodes: Tensor, generator: torch.Generator | None = None) -> Tensor:
@@ -338,19 +364,37 @@ class MGFormer(TrainableModel):
         if config.residual == 0:
             return attended
         if config.mask != "adjacency":
-            attended = attended - _mean_of(of_keys, counted)
+            attended = attended - _mean_of(of_keys, counted, layer.world)
         return config.residual * x + config.attention_weight * attended
 
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
         """Alignment of the pairs, uniformity of their users and of their items: Eq. (13)."""
-        nodes = torch.cat([batch.users, batch.items + self.num_users])
-        users, items = self.outputs(nodes, generator).split(len(batch.users))
+        sides, shares = (batch.users, batch.items + self.num_users), self.shares(batch)
+        if shares is None:
+            users, items = self.outputs(torch.cat(sides), generator).split(len(batch.users))
+        else:
+            h = shares[0].encoded(
+                torch.stack(sides, dim=1), lambda rows: self.outputs(rows, generator)
+            )
+            users, items = h.unbind(1)
         weight, t = self.config.uniformity_weight, self.config.uniformity_t
-        return align_uniform(users, items, weight, t=t, sides="sum")
+        return align_uniform(users, items, weight, t=t, sides="sum", shares=shares)
+
+    def shard(self, world: World) -> None:
+        if self.config.attends and self.config.mask == "adjacency":
+            raise ConfigError(
+                "mgformer with mask = adjacency does not train on several processes; set"
+                " model.mask=sine, or start it without torchrun"
+            )
+        shards = self.keep_own(world, "tokens")
+        self.encodings = nn.Buffer(self.encodings[shards.own], persistent=False)
+        for layer in self.layers:
+            assert isinstance(layer, KernelAttention)
+            layer.keep_own(shards)
 
     def scorer(self) -> DotScorer:
         with torch.no_grad():
-            everybody = torch.arange(self.num_nodes, device=self.tokens.device)
+            everybody = torch.arange(len(self.tokens), device=self.tokens.device)
             return self.dot_scorer(self.outputs(everybody))
 
     def tables(self) -> list[nn.Parameter]:
@@ -367,8 +411,11 @@ def _rows_of(nodes: Tensor, known: Tensor, x: Tensor) -> Tensor:
     return rows_at(x, torch.searchsorted(known, nodes))
 
 
-def _mean_of(rows: Tensor, counted: Tensor | None) -> Tensor:
-    """Return the mean [m] of rows [j, m], or of those in a mask [j]."""
+def _mean_of(rows: Tensor, counted: Tensor | None, world: World) -> Tensor:
+    """Return the mean [m] of rows [j, m] of all processes, or of those in a mask [j]."""
+    if world.size > 1:
+        together = world.total(torch.cat([rows.sum(0), rows.new_tensor([len(rows)])]))
+        return together[:-1] / together[-1]
     if counted is None:
         return rows.mean(0)
     return (rows * counted[:, None]).sum(0) / counted.sum()

@@ -7,12 +7,14 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from mgformer.device import on_host
 from mgformer.graph.sparse import SparseProduct
+from mgformer.world import Shards
 
 
 def normal_table(
@@ -43,8 +45,28 @@ def rows_at(x: Tensor, numbers: Tensor) -> Tensor:
     return functional.embedding(numbers, x)
 
 
+class OwnProduct(nn.Module):
+    """The rows of a matrix [N, N] that this process owns, times rows [n, d] of all processes.
+
+    All rows [N, d] travel in every product, and their gradients travel back.
+    """
+
+    def __init__(self, matrix: sp.csr_array, shards: Shards) -> None:
+        super().__init__()
+        self.product, self.shards = SparseProduct(matrix[shards.own.numpy()]), shards
+
+    def forward(self, dense: Tensor) -> Tensor:
+        """Return the own rows [n, d] of the product."""
+        product: Tensor = self.product(self.shards.whole(dense))
+        return product
+
+    def rows(self, dense: Tensor, numbers: Tensor) -> Tensor:
+        """Return only some of the own rows [q, d]."""
+        return self.product.rows(self.shards.whole(dense), numbers)
+
+
 def mean_of_layers(
-    steps: Sequence[SparseProduct], x: Tensor, nodes: Tensor | None = None
+    steps: Sequence[SparseProduct | OwnProduct], x: Tensor, nodes: Tensor | None = None
 ) -> Tensor:
     """Return the mean of x, Â₁ x, Â₂ Â₁ x, … [N, d], or its rows [q, d] for nodes.
 

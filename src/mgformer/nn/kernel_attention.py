@@ -7,7 +7,8 @@ With positive features in logarithms, Eq. (12) is two softmaxes. The first one s
 each feature r keeps the logarithm of its mass, L_r = logsumexp_j a_jr, and a mean of the values,
 V_r = Σ_j softmax_j(a_jr) v_j. The second one mixes these means for each query:
 h_i = Σ_r softmax_r(b_ir + L_r) V_r. Nothing overflows, no epsilon is needed, and summaries of
-disjoint sets of nodes can be merged in any order.
+disjoint sets of nodes can be merged in any order. Processes that own parts of the keys merge theirs
+by one maximum and one sum over processes: messages have R (1 + D) numbers, whatever n is.
 
 The sine mask doubles the features: sin(c_i + c_j) = sin c_i cos c_j + cos c_i sin c_j. Angles
 c = πz/4 lie in [0, π/2]. Sines and cosines are kept above zero by the smallest number that does not
@@ -30,6 +31,7 @@ from torch.utils.checkpoint import checkpoint
 
 from mgformer.nn.embeddings import rows_at
 from mgformer.nn.features import positive_log_features
+from mgformer.world import ALONE, World
 
 T = TypeVar("T")
 NO_WEIGHT = -1e30
@@ -41,16 +43,25 @@ SCORES = 2**24
 
 
 def linear_attention(
-    q_features: Tensor, k_features: Tensor, values: Tensor, floor: float = 1e-3
+    q_features: Tensor,
+    k_features: Tensor,
+    values: Tensor,
+    floor: float = 1e-3,
+    *,
+    world: World = ALONE,
 ) -> Tensor:
     """Return attention [q, D] from plain features [q, R] and [n, R]: Eq. (6).
 
     The denominator Σ_r φ_r(q) Σ_j φ_r(k_j) can vanish if features may be negative. Its magnitude is
     kept at `floor` times the sum of the magnitudes of its terms or above. The bound has no effect
-    on positive features, where the two are equal.
+    on positive features, where the two are equal. In a world of several processes, each has a part
+    of the keys.
     """
-    context = k_features.T @ values  # [R, D]
-    terms = q_features * k_features.sum(0)  # [q, R]
+    mass, context = k_features.sum(0), k_features.T @ values  # [R], [R, D]
+    if world.size > 1:
+        together = world.total(torch.cat([mass[:, None], context], dim=1))
+        mass, context = together[:, 0], together[:, 1:]
+    terms = q_features * mass  # [q, R]
     total, least = terms.sum(1), floor * terms.abs().sum(1)  # [q]
     least = least.clamp_min(torch.finfo(least.dtype).tiny)
     total = torch.where(total.abs() < least, torch.where(total < 0, -least, least), total)
@@ -185,6 +196,20 @@ def merge(a: Summary, b: Summary) -> Summary:
     return Summary(log_mass, of_a * a.means + of_b * b.means)
 
 
+def merge_all(own: Summary, world: World) -> Summary:
+    """Return the summary of the keys of all processes; at least one of them must have keys.
+
+    A process without keys has masses of log 0. The peaks cancel, so they need no gradient.
+    """
+    if world.size == 1:
+        return own
+    peaks = world.largest(own.log_mass)
+    mass = (own.log_mass - peaks).exp()[:, None]  # [R, 1], at most 1
+    together = world.total(torch.cat([mass, mass * own.means], dim=1))
+    mass = together[:, :1]
+    return Summary(peaks + mass[:, 0].log(), together[:, 1:] / mass)
+
+
 def summarize_chunked(
     keys: Tensor,
     values: Tensor,
@@ -226,18 +251,21 @@ def kernel_attention(
     query_angles: Tensor | None = None,
     counted: Tensor | None = None,
     chunk: int | None = None,
+    world: World = ALONE,
 ) -> Tensor:
     """Return masked kernel attention [q, D] with positive features: Eq. (12), finite at any scale.
 
     Queries [q, m] and keys [n, m] are scaled by m^(-1/4). `angles` [n] of the keys lie in [0, π/2];
     None means no mask. `query_angles` [q] are those of the keys if not given. Only keys of a mask
     `counted` [n] count, by default all. With a `chunk`, so many nodes are processed at a time:
-    features are not kept, and the backward pass computes them again.
+    features are not kept, and the backward pass computes them again. In a world of several
+    processes, each has a part of the keys and its own queries.
     """
     if query_angles is None:
         query_angles = angles
     chunk = chunk or max(len(keys), len(queries), 1)
     summary = summarize_chunked(keys, values, projection, angles, chunk, counted)
+    summary = merge_all(summary, world)
 
     def read(queries: Tensor, angles: Tensor | None) -> Tensor:
         return attend(log_query_features(queries, projection, angles), summary)
