@@ -176,23 +176,21 @@ def merged_attention() -> dict[str, list[Any]]:
     return found
 
 
-def bytes_of_a_step(num_nodes: int) -> int:
+def bytes_of_a_step(form: str, num_nodes: int) -> int:
     """Return the bytes that a rank sends in one step on a generated graph."""
     from benchmarks.training import generated
 
     pairs = generated(num_nodes)
-    model = built("guided", Graph(pairs.matrix))
+    model = built(form, Graph(pairs.matrix))
     model.shard(current())
-    optimizers = build_optimizers(model, TrainConfig(optimizer="rows"))
+    before = current().sent
+    optimizers = build_optimizers(model, TrainConfig())
     batch = next(shuffled_batches(pairs, 64, np.random.default_rng(0)))
     loop.step_on(batch, model, optimizers, torch.Generator().manual_seed(0))
-    return current().sent
+    return current().sent - before
 
 
-def bytes_of_steps() -> list[int]:
+def bytes_of_steps() -> dict[str, list[int]]:
     """Return the bytes of a step on graphs of two sizes."""
-    sent = []
-    for num_nodes in (400, 4_000):
-        current().sent = 0
-        sent.append(bytes_of_a_step(num_nodes))
-    return sent
+    forms = "guided", "mgformer, deep", "lightgcn"
+    return {form: [bytes_of_a_step(form, size) for size in (400, 4_000)] for form in forms}

@@ -67,6 +67,44 @@ def test_an_interrupted_call_continues_with_the_parts_that_exist(
     assert pl.read_parquet(target).equals(expected)
 
 
+@pytest.mark.parametrize("parts", [1, 3, 8])
+def test_shards_together_are_the_lists_of_all_users(parts, recommender, tmp_path: Path):
+    recommender.save(tmp_path / "run")
+    whole, target = tmp_path / "whole.parquet", tmp_path / "lists.parquet"
+    calls = ["recommend", tmp_path / "run", "--all", "-k", 3]
+    succeed(*calls, "--out", whole)
+    for part in range(1, parts + 1):
+        succeed(*calls, "--shard", f"{part}/{parts}", "--out", target)
+    names = sorted(path.name for path in tmp_path.glob("lists*"))
+    assert names == [f"lists-{part}-of-{parts}.parquet" for part in range(1, parts + 1)]
+    found = pl.concat([pl.read_parquet(tmp_path / name) for name in names])
+    assert found.equals(pl.read_parquet(whole))
+    assert found.height == 3 * len(recommender.bundle.users)
+
+
+def test_more_shards_than_users(recommender, tmp_path: Path):
+    recommender.save(tmp_path / "run")
+    users = ids_of(recommender, 2).to_list()
+    (tmp_path / "users").write_text("\n".join(users))
+    found = []
+    for part in ("01", "02", "03", "11"):
+        call = ["recommend", tmp_path / "run", "--users", tmp_path / "users", "--shard"]
+        succeed(*call, f"{part}/11", "--out", tmp_path / "lists.csv", "-k", 1)
+        found += pl.read_csv(tmp_path / f"lists-{part}-of-11.csv")["user"].to_list()
+    assert found == users[1:]  # the others belong to parts 6 and 11
+
+
+@pytest.mark.parametrize("shard", ["0/8", "9/8", "3", "3/0", "a/b", "-1/8", "1/8/2", "١/٨", ""])
+def test_a_wrong_shard_is_one_line(shard, tmp_path: Path):
+    result = mgformer("recommend", tmp_path / "run", "--all", f"--shard={shard}")
+    assert_one_line(result, f"--shard {shard}: expected PART/PARTS")
+
+
+def test_a_single_user_is_not_divided(tmp_path: Path):
+    result = mgformer("recommend", tmp_path / "run", "--user", "u1", "--shard", "1/2")
+    assert_one_line(result, "--shard divides the users of --all or --users FILE")
+
+
 def stop_at_100(recommender, users, target, monkeypatch):
     """Start to write lists of four items, and stop after the first block."""
 

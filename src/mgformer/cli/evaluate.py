@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from typer import Option
 
-from mgformer.cli.console import out, print_json, print_table, working
+from mgformer.cli.console import err, out, print_json, print_table, working
 from mgformer.cli.options import AsJson, Device, RunFolder, Signed, key_in
 from mgformer.cli.train import show_metrics, summary
 from mgformer.errors import BundleError, ConfigError
@@ -29,16 +29,21 @@ def command(
     signed: Signed = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure a trained recommender on its held-out pairs."""
+    """Measure a trained recommender on its held-out pairs.
+
+    Under torchrun, each process ranks a part of the users, and the first one prints.
+    """
     from mgformer.device import for_ranking, resolve
     from mgformer.experiments.tables import p_text
     from mgformer.outside import import_object
     from mgformer.ranking.devices import moved
     from mgformer.ranking.evaluation import EvaluationConfig, evaluate_part
     from mgformer.runs.bundle_files import load_bundle
+    from mgformer.world import is_first, joined
 
-    with working():
-        key, ranks = key_in(signed), for_ranking(resolve(device or "auto"))
+    out.quiet = err.quiet = not is_first()  # one of several processes prints
+    key, ranks = key_in(signed), for_ranking(resolve(device or "auto"))
+    with working(), joined(ranks) as world:
         bundle = load_bundle(run, key)
         chosen = EvaluationConfig(**bundle.record.config.get("evaluation", {})).model_dump()
         if metrics:
@@ -56,6 +61,8 @@ def command(
     config = {**bundle.record.config, "evaluation": chosen}
     parts = {"groups": test.groups, "ages": test.ages} if test else {}
     record = bundle.record.model_copy(update={**measured, **parts, "config": config})
+    if not world.leads:
+        return
     if as_json:
         extra = {"against": comparison} if comparison else {}
         if cost:

@@ -9,6 +9,7 @@ from typer import Option
 
 from mgformer.cli.console import err, json_text, out, print_json, print_table, working
 from mgformer.cli.options import AsJson, Device, IdKey, RunFolder, Signed, hashed, key_in
+from mgformer.cli.shards import read_shard
 from mgformer.errors import ConfigError, DataError, UnknownIdError
 
 if TYPE_CHECKING:  # imported when a command runs, so that --help is instant
@@ -33,6 +34,9 @@ RULES = "Follow the rules of a TOML file instead of those of the recommender."
 DIVERSITY = "How much an item loses by resembling those before it in the list."
 AT_MOST = "So many items of a list may share a value of an attribute; can be repeated."
 SHOW = "Show these attributes of items, separated by commas; * for all."
+SHARD = """\
+With --all or --users: only this part of the users, such as 3/8 for the third of eight. The part is
+written to NAME-3-of-8 beside --out NAME."""
 OUT = "Write user, rank, item, name (if any), score to a .parquet, .csv or .jsonl file."
 
 
@@ -52,6 +56,7 @@ def command(
     show: str | None = Option(None, metavar="NAMES", help=SHOW),
     with_seen: bool = Option(False, help="Include items that the user already has."),
     fallback: bool = Option(False, "--fallback", help=FALLBACK),
+    part: str | None = Option(None, "--shard", metavar="PART/PARTS", help=SHARD),
     target: Path | None = Option(None, "--out", help=OUT),
     device: Device = None,
     key: IdKey = None,
@@ -61,8 +66,8 @@ def command(
     """Recommend items that a user does not have yet.
 
     Write the lists of many users to a file: --all --out lists.parquet. After an interruption, the
-    same command continues where it stopped. Ids in files that are not in the training data are
-    ignored, with a warning.
+    same command continues where it stopped. Several computers share the work with --shard. Ids in
+    files that are not in the training data are ignored, with a warning.
     """
     from mgformer.recommend.batch import check_target, write_lists, write_target
     from mgformer.recommend.query import ListOptions, Query
@@ -74,6 +79,12 @@ def command(
             "give exactly one of --user ID, --users FILE, --all, --history i1,i2,…"
             " (or one --user and --history)"
         )
+    shard = None if part is None else read_shard(part)
+    if shard is not None and not (everyone or users):
+        raise ConfigError("--shard divides the users of --all or --users FILE; leave it out")
+    if shard is not None and target is not None:
+        check_target(target)
+        target = shard.name_of(target)
     user = hashed(user, key)
     ListOptions(k=k, where=where)  # what is wrong is reported before the run is loaded
     if target is not None:
@@ -118,6 +129,8 @@ def command(
                 write_target(lists.lazy(), target)
         else:
             asked = _asked_users(recommender, user, users, everyone, key, fallback=fallback)
+            if shard is not None:
+                asked = asked[shard.slice_of(len(asked))]
             total = len(asked)
             # A generator: no list is made before it is printed.
             answers = recommender.answers(asked if as_json else asked[:MOST_SHOWN], **narrowed)
