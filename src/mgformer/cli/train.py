@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from typer import Option
 
+from mgformer.cli import dry_run as estimates
 from mgformer.cli.auto import show_auto, warn_if_poor
 from mgformer.cli.console import err, out, print_json, print_table, working
 from mgformer.cli.durations import seconds_of
@@ -40,6 +41,7 @@ BUDGET = """
 Time for the choice of a model without --model, such as 90s, 10m or 2h."""
 HASH_IDS = """\
 Replace user ids by hashes with the key in this file, which is made if it does not exist."""
+DRY_RUN = "Only read the data, and show what memory, time and disk the training needs."
 MOST_OPERATORS = 12
 MOST_TRIED = 100
 """Number of users among whom an example is sought."""
@@ -59,6 +61,7 @@ def command(
     no_histories: bool = Option(False, "--no-histories", help=NO_HISTORIES),
     hash_ids: Path | None = Option(None, "--hash-ids", metavar="KEYFILE", help=HASH_IDS),
     profile: bool = Option(False, "--profile", help="Only show where the time of a step goes."),
+    dry_run: bool = Option(False, "--dry-run", help=DRY_RUN),
     device: Device = None,
     sign: Sign = None,
     as_json: AsJson = False,
@@ -109,6 +112,10 @@ def command(
         raise ConfigError("several processes train one model; name it with --model")
     if choosing and profile:
         raise ConfigError("--profile measures one model; name it with --model")
+    if choosing and dry_run:
+        raise ConfigError("--dry-run is for one model; name it with --model")
+    if dry_run and profile:
+        raise ConfigError("--dry-run and --profile: give one of them")
     check = check_leaves_them_out if no_histories else lambda config: None
     runs = None
     if choosing:
@@ -127,6 +134,9 @@ def command(
         return
     folder = run or default_folder(described, AUTO if choosing else described.model_name)
     check_folder(folder)
+    if dry_run:
+        estimates.dry_run(described, folder, as_json=as_json)
+        return
     signature = key_in(sign)  # before hours of training
     earlier_record = None if before is None else load_record(before)
     if earlier_record and bool(earlier_record.hashed_ids) != (hash_ids is not None):

@@ -10,7 +10,7 @@ module or package; code that several unrelated models share lives in `nn` or `gr
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -30,6 +30,29 @@ from mgformer.world import Shards, World
 
 EmbeddingDim = Annotated[PositiveInt, Choice((32, 64, 128))]
 """The type of the option `dim`: tuning tries the same sizes for all models."""
+
+
+class Size(NamedTuple):
+    """How large the data of a run are."""
+
+    num_users: int
+    num_items: int
+    num_pairs: int
+
+    @property
+    def num_nodes(self) -> int:
+        return self.num_users + self.num_items
+
+
+class Footprint(NamedTuple):
+    """Bytes that a model needs beside the pairs; what is not known is 0."""
+
+    preparing: int = 0
+    """While it is prepared, if every list is full."""
+    held: int = 0
+    """Of what it was prepared with, from then on, if every list is full."""
+    table: int = 0
+    """Of the tables by node that gradient descent trains."""
 
 
 class ModelConfig(BaseModel):
@@ -72,6 +95,11 @@ class Model(ABC):
         """Keep the options, the graph of training pairs, and the source of random numbers."""
         self.config, self.graph, self.rng = config, graph, rng
 
+    @classmethod
+    def footprint(cls, config: ModelConfig, size: Size) -> Footprint:
+        """Return what the model needs, before it is built."""
+        return Footprint()
+
     @abstractmethod
     def scorer(self) -> Scorer:
         """Return the trained recommender."""
@@ -108,6 +136,12 @@ class TrainableModel(nn.Module, Model):
         self.config = config
         self.num_users, self.num_items = graph.num_users, graph.num_items
         self.num_nodes = graph.num_nodes
+
+    @classmethod
+    def footprint(cls, config: ModelConfig, size: Size) -> Footprint:
+        """Return what the model needs: by default, a row of `dim` channels for every node."""
+        dim = getattr(config, "dim", 0)
+        return Footprint(table=4 * size.num_nodes * dim if isinstance(dim, int) else 0)
 
     @abstractmethod
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:

@@ -41,6 +41,7 @@ from mgformer.errors import ConfigError
 from mgformer.graph.bipartite import Graph
 from mgformer.graph.nearest import nearest_nodes
 from mgformer.graph.sparse import (
+    BLOCK_ENTRIES,
     INT32_MAX,
     PaddedRows,
     SparseProduct,
@@ -54,7 +55,7 @@ from mgformer.graph.sparse import (
     top_per_row,
 )
 from mgformer.graph.spectral import encodings_of
-from mgformer.models.base import EmbeddingDim, ModelConfig, TrainableModel
+from mgformer.models.base import EmbeddingDim, Footprint, ModelConfig, Size, TrainableModel
 from mgformer.models.guided_insides import attention_insides
 from mgformer.models.insides import Inside
 from mgformer.models.simple.ridge import Ridge
@@ -177,6 +178,21 @@ class Guided(TrainableModel):
             scale = options.encoding_scale or 0.2
             fixed = csr_matmul(self.matrix, scale * encodings)
         self.fixed = nn.Buffer(fixed, persistent=False)  # channels that are not trained [N, r]
+
+    @classmethod
+    def footprint(cls, config: ModelConfig, size: Size) -> Footprint:
+        assert isinstance(config, cls.Config)
+        table = 4 * size.num_nodes * config.dim
+        users, items = (min(config.num_neighbors, n) for n in (size.num_users, size.num_items))
+        lists = size.num_users * items + size.num_items * (users + items)
+        matrix = 8 * (lists + size.num_nodes)
+        if config.guide != "ridge":
+            return Footprint(preparing=2 * matrix, held=matrix, table=table)
+        guide = Ridge.footprint(Ridge.Config(**config.given("num_predictors")), size)
+        # The attention is there while the identity is added to it, block by block.
+        block = 24 * min(BLOCK_ENTRIES, items * size.num_pairs)
+        preparing = max(guide.preparing, guide.held + 2 * matrix + block)
+        return Footprint(preparing=preparing, held=guide.held + matrix, table=table)
 
     def fix_sizes(self) -> None:
         if self.shards is not None:

@@ -23,13 +23,19 @@ SECONDS_PER_PAIR, SECONDS_PER_ENTRY = 5e-5, 4e-9
 BATCH, DIM, FEWEST_EPOCHS = 1024, 128, 1
 
 
+def epoch_seconds(num_nodes: int, num_pairs: int, dim: int, *, rows: bool = False) -> float:
+    """Return seconds of an epoch of guided; with `rows`, a step leaves most of the table alone."""
+    table = 0 if rows else num_nodes * dim
+    return num_pairs * SECONDS_PER_PAIR + num_pairs / BATCH * table * SECONDS_PER_ENTRY
+
+
 def guess_seconds(pairs: Interactions) -> dict[str, float]:
     """Return seconds of training for each model that `auto` tries.
 
     For a model that is trained step by step, these are the seconds of one epoch.
     """
     num_users, num_items, num_pairs = pairs.num_users, pairs.num_items, len(pairs)
-    small, large = sorted((num_users, num_items))
+    small = min(num_users, num_items)
     shared = float(np.square(np.diff(pairs.indptr).astype(np.float64)).sum()) / SPARSE_RATE
     width = min(FACTORS * STEPS, small)
     filter_ = (num_users + num_items) * width**2 * 2 / SMALL_RATE
@@ -39,8 +45,7 @@ def guess_seconds(pairs: Interactions) -> dict[str, float]:
     through_users = num_users < num_items
     inverse = 2.0 * small**3 if through_users else 2.0 * num_items**3
     inverse += 2.0 * num_items * (num_pairs + num_users * num_items / 8) if through_users else 0.0
-    steps = num_pairs / BATCH
-    epoch = num_pairs * SECONDS_PER_PAIR + steps * (small + large) * DIM * SECONDS_PER_ENTRY
+    epoch = epoch_seconds(num_users + num_items, num_pairs, DIM)
     ridge = 3 * shared + 2 * regression
     return {
         "popularity": 0.0,

@@ -24,6 +24,7 @@ from mgformer.runs.config import RunConfig
 from mgformer.runs.finish import Selected, Stopwatch, finish, means_of
 from mgformer.runs.fit import fit, on_device
 from mgformer.runs.histories import check_histories
+from mgformer.runs.needs import check_fits
 from mgformer.runs.record import Auto, Figures
 from mgformer.runs.warm_start import check_trained, together, without_leak
 from mgformer.runs.workspace import Workspace
@@ -98,6 +99,7 @@ def _train(
     watch, streams = Stopwatch(), streams_of(config.seed)
     with watch.timed("prepare"):
         dataset, split, before = prepare(config, dataset, split)
+    check_fits(config, dataset.interactions, folder)
     if workspace:
         workspace.begin(dataset.fingerprint)
         watch.seconds["train"] = workspace.seconds_before

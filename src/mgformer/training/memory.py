@@ -34,12 +34,17 @@ def use_large_pages() -> None:
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
 
-def reset_peak() -> bool:
-    """Restart the measurement of the peak; return whether the system supports it."""
+def return_freed_memory() -> None:
+    """Give the system what the process has freed."""
     gc.collect()
     libc = _glibc()
     if libc is not None:
         libc.malloc_trim(0)
+
+
+def reset_peak() -> bool:
+    """Restart the measurement of the peak; return whether the system supports it."""
+    return_freed_memory()
     try:
         (PROCESS / "clear_refs").write_text("5")  # proc(5): the peak becomes what is held now
     except OSError:

@@ -110,14 +110,14 @@ def test_ease_with_a_huge_ridge_ranks_like_cooccurrence(random_graph, rng):
 
 
 def test_ease_that_does_not_fit_is_refused(random_graph, rng, monkeypatch):
-    monkeypatch.setattr(ease, "_available_bytes", lambda: 1_000_000)
+    monkeypatch.setattr(ease, "available_bytes", lambda: 1_000_000)
     model = EASE(EASE.Config(), random_graph(7, 9), rng)
     with pytest.raises(ConfigError, match=r"ease: 9 items need 0\.3 GB .* use itemknn"):
         model.scorer()
 
 
 def test_available_memory_is_found():
-    assert ease._available_bytes() > 1 << 24
+    assert ease.available_bytes() > 1 << 24
 
 
 @pytest.mark.parametrize("normalized", [False, True])

@@ -6,8 +6,6 @@ than items the smaller inverse K = (RRᵀ + λI)⁻¹ gives the same P = (I − 
 Shapes: U users, I items; R is [U, I], B is [I, I] and dense: 4 I² bytes.
 """
 
-import os
-from pathlib import Path
 from typing import Annotated, ClassVar
 
 import numpy as np
@@ -19,7 +17,8 @@ from torch import Tensor
 from mgformer.device import HOST
 from mgformer.errors import ConfigError
 from mgformer.graph.sparse import BLOCK_ENTRIES, block_slices, csr_matmul
-from mgformer.models.base import Model, ModelConfig
+from mgformer.memory import available_bytes
+from mgformer.models.base import Footprint, Model, ModelConfig, Size
 from mgformer.models.space import Float
 from mgformer.progress import phase
 from mgformer.ranking.scorers import HistoryScorer
@@ -37,12 +36,18 @@ class EASE(Model):
     weights: ClassVar[str | None] = "co-occurrences add √(w_ui w_uj): weights are confidence"
     config: Config
 
+    @classmethod
+    def footprint(cls, config: ModelConfig, size: Size) -> Footprint:
+        held, others = 4 * size.num_items**2, 4 * min(size.num_users, size.num_items) ** 2
+        through_users = size.num_users < size.num_items
+        return Footprint(preparing=held + (others if through_users else 0), held=held)
+
     def scorer(self) -> HistoryScorer:
         r = self.graph.weighted
         num_users, num_items = r.shape
         through_users = num_users < num_items
         entries = num_items**2 + (num_users**2 if through_users else 0) + 4 * BLOCK_ENTRIES
-        available = _available_bytes()
+        available = available_bytes()
         if available is not None and 4 * entries > available:
             raise ConfigError(
                 f"ease: {num_items} items need {4 * entries / 1e9:.1f} GB of memory, "
@@ -95,17 +100,3 @@ def _ridge_inverse(
         torch.cholesky_inverse(columns, out=columns)
         advance(1)
     return inverse
-
-
-def _available_bytes() -> int | None:
-    """Return the memory that is free without swapping, or None if the system does not tell."""
-    try:
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    except OSError:
-        pass
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        return None

@@ -16,8 +16,8 @@ import scipy.sparse as sp
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 
 from mgformer.graph.regression import local_ridge, local_ridges
-from mgformer.graph.sparse import kept_entries
-from mgformer.models.base import Model, ModelConfig
+from mgformer.graph.sparse import BLOCK_ENTRIES, kept_entries
+from mgformer.models.base import Footprint, Model, ModelConfig, Size
 from mgformer.models.space import Float, Int
 from mgformer.progress import quietly
 from mgformer.ranking.metrics import SELECTION_K, ndcg
@@ -52,6 +52,16 @@ class Ridge(Model):
 
     weights: ClassVar[str | None] = "co-occurrences add √(w_ui w_uj): weights are confidence"
     config: Config
+
+    @classmethod
+    def footprint(cls, config: ModelConfig, size: Size) -> Footprint:
+        assert isinstance(config, cls.Config)
+        num_predictors = min(config.num_predictors, size.num_items - 1)
+        weights = size.num_items * num_predictors
+        # Numbers and columns of the co-occurrences and of B, the weights between the two,
+        # and the products of a block with their columns, rows and order.
+        block = 24 * min(BLOCK_ENTRIES, num_predictors * size.num_pairs)
+        return Footprint(preparing=(8 + 4 + 8) * weights + block, held=8 * weights)
 
     def scorer(self) -> HistoryScorer:
         config, r = self.config, self.graph.weighted
