@@ -79,51 +79,6 @@ def append_line(path: Path, line: str) -> None:
         stream.write(line + "\n")
 
 
-class Appending:
-    """A new file to which text is added for good, by this process only.
-
-    After `add`, the text survives a power cut. If `add` fails, nothing of the text is left in the
-    file, unless even that fails: then `is_usable` is false.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path, self.size, self.is_usable = path, 0, True
-        make_folder(path.parent)
-        # No other process has this file: it must not exist yet.
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
-        self._descriptor = os.open(path, flags, 0o666)
-        try:
-            sync_folder(path.parent)
-        except OSError:
-            self.close()
-            raise
-
-    def add(self, text: bytes) -> None:
-        """Write and sync a text; an OSError names the file."""
-        left = memoryview(text)
-        try:
-            while left:
-                left = left[os.write(self._descriptor, left) :]
-            os.fsync(self._descriptor)
-        except OSError as error:
-            # After a failed sync, nobody knows which blocks are on the disk: even a later sync that
-            # succeeds does not say so.
-            self.is_usable = bool(left)
-            try:
-                os.ftruncate(self._descriptor, self.size)
-            except OSError:
-                self.is_usable = False
-            raise OSError(error.errno, os.strerror(error.errno or 0), str(self.path)) from error
-        self.size += len(text)
-
-    def close(self) -> None:
-        """Close the file, and remove it if nothing was added."""
-        os.close(self._descriptor)
-        if not self.size:
-            with suppress(OSError):
-                os.unlink(self.path)
-
-
 def make_folder(folder: Path) -> None:
     """Make a folder that survives a power cut, with those above it."""
     if folder.is_dir():

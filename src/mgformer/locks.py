@@ -74,13 +74,32 @@ def _holding(lock: Path, what: Path) -> Iterator[bool]:
         os.close(descriptor)
 
 
+@contextmanager
+def waiting_for(descriptor: int) -> Iterator[None]:
+    """Hold the lock of an open file while the block runs; wait for it as long as that takes."""
+    if fcntl is None:
+        yield
+        return
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    except OSError as error:
+        if error.errno not in NO_LOCKS:
+            raise
+        yield
+        return
+    try:
+        yield
+    finally:
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+
+
 def _acquire(lock: Path, what: Path) -> tuple[int, bool]:
     """Return the open lock file, and whether it keeps others out."""
     while True:
         descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if _is_at(descriptor, lock):
+            if is_at(descriptor, lock):
                 with suppress(OSError):  # the lock holds without the number of the process too
                     os.truncate(descriptor, 0)
                     os.write(descriptor, f"{os.getpid()}\n".encode())
@@ -101,10 +120,10 @@ def _acquire(lock: Path, what: Path) -> tuple[int, bool]:
             raise
 
 
-def _is_at(descriptor: int, lock: Path) -> bool:
+def is_at(descriptor: int, path: Path) -> bool:
     """Whether the open file is still the one of this name."""
     with suppress(FileNotFoundError):
-        return os.path.samestat(os.fstat(descriptor), lock.stat())
+        return os.path.samestat(os.fstat(descriptor), path.stat())
     return False
 
 

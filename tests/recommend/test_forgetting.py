@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 import safetensors.torch
 
+from mgformer.data.formats.feedback import line_of
 from mgformer.errors import UnknownIdError
 from mgformer.recommend.forgetting import forget_users
 from mgformer.recommend.recommender import Recommender
@@ -102,6 +103,37 @@ def test_no_byte_of_a_user_is_left(run: Path) -> None:
     for name in ("lists.parquet", "lists.csv", "lists.jsonl"):
         read = {".parquet": pl.read_parquet, ".csv": pl.read_csv, ".jsonl": pl.read_ndjson}
         assert read[Path(name).suffix](run / name)["user"].n_unique() == len(load_bundle(run).users)
+
+
+@pytest.mark.parametrize("below", [True, False])
+def test_no_line_of_a_user_stays_in_the_logs(trained: Path, tmp_path: Path, below: bool) -> None:
+    """The logs of a service lie elsewhere, or below the folder; a new user is only there."""
+    shutil.copytree(trained / "popularity", tmp_path / "runs/run")
+    folder = tmp_path / ("runs" if below else "elsewhere") / "feedback"
+    folder.mkdir(parents=True)
+    lines = {
+        user: line_of({"user": user, "item": "i", "time": 1.5}) for user in (USER, OTHER, "new")
+    }
+    for name in ("feedback-1.jsonl", "exposures-1.jsonl"):
+        (folder / name).write_bytes(b"".join(lines.values()))
+    users = ["--user", USER, "--user", "new"]
+    asked = ["forget", tmp_path / "runs", *users, "--json"]
+    if not below:
+        assert_one_line(mgformer(*asked), "unknown user 'new'")
+        asked += ["--feedback", folder]
+    done = json.loads(succeed(*asked))
+    actions = {Path(change["file"]).name: change["action"] for change in done["files"]}
+    assert actions["feedback-1.jsonl"] == actions["exposures-1.jsonl"] == "rewritten"
+    for name in ("feedback-1.jsonl", "exposures-1.jsonl"):
+        assert (folder / name).read_bytes() == lines[OTHER]
+    assert USER.encode() not in everything_in(tmp_path)
+
+
+def test_a_folder_without_logs_is_refused(trained: Path, tmp_path: Path) -> None:
+    shutil.copytree(trained / "popularity", tmp_path / "run")
+    done = mgformer("forget", tmp_path / "run", "--user", USER, "--feedback", tmp_path / "run")
+    assert_one_line(done, "no log of feedback here; give the folder of serve --feedback")
+    assert USER in load_bundle(tmp_path / "run").users.values
 
 
 @pytest.mark.parametrize("model", MODELS)

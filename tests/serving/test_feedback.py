@@ -18,7 +18,13 @@ from fastapi.testclient import TestClient
 from starlette.exceptions import HTTPException
 
 from mgformer.data.dataset import open_dataset
-from mgformer.data.formats.feedback import entries_of, files_of, line_of, read_feedback
+from mgformer.data.formats.feedback import (
+    entries_of,
+    files_of,
+    forget_in,
+    line_of,
+    read_feedback,
+)
 from mgformer.data.options import DataConfig
 from mgformer.recommend.recommender import Recommender
 from mgformer.serving.app import create_app
@@ -195,7 +201,7 @@ def test_a_full_disk_loses_nothing_and_stores_nothing_half(
         return write(descriptor, part)
 
     with monkeypatch.context() as patch:
-        patch.setattr("mgformer.files.os.write", full)
+        patch.setattr("mgformer.logs.os.write", full)
         for _ in range(2):
             answered = client.post("/feedback", json={"user": "during", "item": "i"})
             assert answered.status_code == 503
@@ -215,7 +221,7 @@ def test_after_a_failed_sync_a_new_file_is_used(
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     with monkeypatch.context() as patch:
-        patch.setattr("mgformer.files.os.fsync", broken)
+        patch.setattr("mgformer.logs.os.fsync", broken)
         assert client.post("/feedback", json={"user": "x", "item": "i"}).status_code == 503
     assert client.post("/feedback", json={"user": "after", "item": "i"}).status_code == 202
     assert [entry["user"] for entry in logged(tmp_path / "log")] == ["before", "after"]
@@ -244,8 +250,8 @@ def test_requests_that_wait_share_a_sync_and_are_limited(
         await journal.close()
         return done
 
-    monkeypatch.setattr("mgformer.files.sync_folder", lambda folder: None)
-    monkeypatch.setattr("mgformer.files.os.fsync", slow)
+    monkeypatch.setattr("mgformer.logs.sync_folder", lambda folder: None)
+    monkeypatch.setattr("mgformer.logs.os.fsync", slow)
     done = asyncio.run(send())
     assert [isinstance(result, Overloaded) for result in done] == [False] * 50 + [True] * 51
     assert all(result is None or isinstance(result, HTTPException) for result in done)
@@ -263,6 +269,16 @@ def test_large_files_are_followed_by_new_ones(tmp_path: Path) -> None:
     asyncio.run(send())
     assert [entry["n"] for entry in logged(tmp_path)] == list(range(10))
     assert len(files_of(tmp_path)) == 5
+
+
+def test_a_service_continues_after_a_user_was_forgotten(client: TestClient, tmp_path: Path) -> None:
+    for user in ("gone", "stays"):
+        assert client.post("/feedback", json={"user": user, "item": "i"}).status_code == 202
+    (file,) = files_of(tmp_path / "log")
+    assert forget_in(file, {"gone"}) == 1
+    assert client.post("/feedback", json={"user": "late", "item": "i"}).status_code == 202
+    assert [entry["user"] for entry in logged(tmp_path / "log")] == ["stays", "late"]
+    assert len(files_of(tmp_path / "log")) == 2
 
 
 def test_exposures_name_the_model_of_each_user(folder: Path, tmp_path: Path) -> None:

@@ -8,11 +8,14 @@ from mgformer.cli.console import out, print_json, print_table, working
 from mgformer.cli.options import AsJson, IdKey, RunFolder, hashed
 from mgformer.errors import ConfigError, DataError
 
+FEEDBACK = "Forget them in the logs of `mgformer serve --feedback FOLDER` too. It may be running."
+
 
 def command(
     run: RunFolder,
     user: list[str] = Option([], "--user", help="Id of a user; may be repeated."),
     users: Path | None = Option(None, help="File with one user id per line."),
+    feedback: Path | None = Option(None, metavar="FOLDER", help=FEEDBACK),
     key: IdKey = None,
     as_json: AsJson = False,
 ) -> None:
@@ -33,7 +36,7 @@ def command(
         raise ConfigError("give --user ID, or --users FILE")
     wanted = user if users is None else _listed(users)
     with working(), locked(run):
-        done = forget_users(run, hashed(wanted, key))
+        done = forget_users(run, hashed(wanted, key), feedback)
     if as_json:
         changes = [change._asdict() for change in done.changes]
         print_json({"users": done.users, "pairs": done.pairs, "files": changes})

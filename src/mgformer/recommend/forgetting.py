@@ -2,7 +2,8 @@
 
 The bundle of a run is replaced last. So after an interruption, the same command finishes the work.
 
-    rewritten   bundles, records, figures per user, lists of users, exported user vectors
+    rewritten   bundles, records, figures per user, lists of users, exported user vectors, and the
+                logs of a service, which may be writing them
     removed     checkpoints, reports, parts and drafts of unfinished work: they can be made again
     kept        files without anything about single users, such as logs and item vectors
 
@@ -17,8 +18,9 @@ from typing import Literal, NamedTuple
 import numpy as np
 import polars as pl
 
+from mgformer.data.formats.feedback import forget_in, is_log, logs_in, users_in
 from mgformer.data.ids import ExternalId
-from mgformer.errors import BundleError
+from mgformer.errors import BundleError, DataError
 from mgformer.files import replacing, write_text
 from mgformer.locks import NAME as LOCK
 from mgformer.recommend.batch import WRITERS
@@ -55,20 +57,26 @@ class Done(NamedTuple):
     changes: list[Change]
 
 
-def forget_users(folder: Path, users: Sequence[ExternalId]) -> Done:
+def forget_users(folder: Path, users: Sequence[ExternalId], feedback: Path | None = None) -> Done:
     """Remove users from a run, or from all runs below a folder.
 
     Args:
         folder: Holds a run, or runs somewhere below.
-        users: Their ids. Each must be known in one of the runs.
+        users: Their ids. Each must be known in one of the runs, or in the logs.
+        feedback: Folder of the logs of a service, which may be running.
     """
+    logs = [] if feedback is None else logs_in(feedback)
+    if feedback is not None and not logs:
+        raise DataError(f"{feedback}: no log of feedback here; give the folder of serve --feedback")
     wanted = list(dict.fromkeys(str(user) for user in users))
     runs = sorted(path.parent for path in folder.rglob(MANIFEST))
     if not runs and not any(folder.rglob(RECORD)):
         raise BundleError(f"{folder}: no run here or below; give the folder of a run")
     bundles = {run: load_bundle(run) for run in runs}
     numbers = {run: bundle.users.encode(wanted) for run, bundle in bundles.items()}
-    unknown = np.flatnonzero(np.all([found < 0 for found in numbers.values()], axis=0))
+    logged = users_in([*logs, *(path for path in folder.rglob("*.jsonl") if is_log(path))])
+    is_known = np.any([found >= 0 for found in numbers.values()], axis=0)
+    unknown = np.flatnonzero(~(is_known | np.array([user in logged for user in wanted])))
     if bundles and len(unknown):  # a run that kept only its figures does not list its users
         more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
         raise unknown_id("user", next(iter(bundles.values())).users, wanted[unknown[0]], more)
@@ -83,6 +91,10 @@ def forget_users(folder: Path, users: Sequence[ExternalId]) -> Done:
         for path in sorted(folder.rglob("*"))
         if path.is_file() and path.name != LOCK and not _in_bundle(path)
     ]
+    for path in logs:
+        if path.resolve().is_relative_to(folder.resolve()):
+            continue  # it was one of the files above
+        changes.append(Change(str(path), _clean(path, wanted, after)))
     for run, bundle in after.items():
         save_bundle(bundle, run)
         changes.append(Change(str((run / MANIFEST).relative_to(folder)), "rewritten"))
@@ -115,6 +127,8 @@ def _clean(path: Path, users: Sequence[str], after: dict[Path, Bundle]) -> Actio
         return "kept"
     if path.name == "vectors.npz":
         return _clean_arrays(path, users)
+    if is_log(path):
+        return "rewritten" if forget_in(path, users) else "kept"
     column = "id" if path.name == "user_vectors.parquet" else "user"
     if path.suffix in READERS:
         return _clean_table(path, users, column)

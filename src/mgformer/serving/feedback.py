@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from fastapi import Body, FastAPI, Request
 from starlette.exceptions import HTTPException
 
-from mgformer.data.formats.feedback import line_of
+from mgformer.data.formats.feedback import EXPOSURES, line_of
 from mgformer.data.ids import MAX_INTEGER, ExternalId, Ids
 from mgformer.errors import DataError
 from mgformer.recommend.answer import Answer
@@ -86,7 +86,7 @@ class Exposures:
     """Notes which user was answered by which model, if there are several."""
 
     def __init__(self, folder: Path, limits: Limits) -> None:
-        self.journal = Journal(folder, "exposures", most_waiting=limits.waiting_feedback)
+        self.journal = Journal(folder, EXPOSURES, most_waiting=limits.waiting_feedback)
 
     def note(self, request: Request, models: Sequence[str], answers: Sequence[Answer]) -> None:
         """Add a line for each answer to a user. It does not wait for the disk."""

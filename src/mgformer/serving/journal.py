@@ -17,7 +17,8 @@ from typing import NamedTuple
 from starlette.exceptions import HTTPException
 
 from mgformer.errors import system_failure
-from mgformer.files import HOST, Appending
+from mgformer.files import HOST
+from mgformer.logs import Appending
 from mgformer.serving.engine import Overloaded
 
 FILE_BYTES = 64_000_000
@@ -97,6 +98,18 @@ class Journal:
             self._worker = None
 
     def _write(self, text: bytes) -> None:
+        file = self._open_file()
+        try:
+            while not file.add(text):  # `mgformer forget` has rewritten the file
+                self._close_file()
+                file = self._open_file()
+        except OSError:
+            if not file.is_usable:
+                self._close_file()
+            raise
+
+    def _open_file(self) -> Appending:
+        """Return the file to write to: a new one if there is none, or it is large, or of old."""
         now = time.gmtime()
         day = time.strftime("%Y%m%d", now)
         if self._file is not None and (self._file.size >= self.file_bytes or day != self._day):
@@ -105,12 +118,7 @@ class Journal:
             moment = time.strftime("%Y%m%d-%H%M%S", now)
             name = f"{self.prefix}-{moment}-{HOST}-{os.getpid()}-{next(self._numbers):06d}.jsonl"
             self._file, self._day = Appending(self.folder / name), day
-        try:
-            self._file.add(text)
-        except OSError:
-            if not self._file.is_usable:
-                self._close_file()
-            raise
+        return self._file
 
     def _close_file(self) -> None:
         if self._file is not None:

@@ -9,7 +9,7 @@ import json
 import logging
 import re
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,12 @@ from mgformer.data.formats.reading import Reading
 from mgformer.data.formats.values import check_values
 from mgformer.data.options import DataConfig
 from mgformer.errors import DataError
+from mgformer.logs import rewrite
 
 PREFIX = "feedback"
 """How the names of the files begin."""
+EXPOSURES = "exposures"
+"""How the names of the other log begin: who was answered by which model."""
 COLUMNS = ("user", "item", "time", "weight")
 LINE = re.compile(rb'\{"crc":"([0-9a-f]{8})",(.*\})', re.DOTALL)
 
@@ -36,16 +39,50 @@ def line_of(entry: Mapping[str, Any]) -> bytes:
     return b'{"crc":"%08x",%b\n' % (zlib.crc32(rest), rest)
 
 
+def entry_of(line: bytes) -> dict[str, Any] | None:
+    """Return the entry of a line; None if the line is not whole."""
+    found = LINE.fullmatch(line.removesuffix(b"\n"))
+    # A last line without its end was never accepted, whatever it holds.
+    if found and line.endswith(b"\n") and int(found[1], 16) == zlib.crc32(found[2]):
+        entry: dict[str, Any] = json.loads(b"{" + found[2])
+        return entry
+    return None
+
+
 def entries_of(path: Path) -> Iterator[tuple[int, dict[str, Any] | None]]:
     """Yield the line numbers and entries of a log file; None for a line that is not whole."""
     with path.open("rb") as stream:
         for number, line in enumerate(stream, start=1):
-            found = LINE.fullmatch(line.removesuffix(b"\n"))
-            # A last line without its end was never accepted, whatever it holds.
-            if found and line.endswith(b"\n") and int(found[1], 16) == zlib.crc32(found[2]):
-                yield number, json.loads(b"{" + found[2])
-            else:
-                yield number, None
+            yield number, entry_of(line)
+
+
+def is_log(path: Path) -> bool:
+    """Whether this is a file of one of the logs that name users, by its name."""
+    return path.suffix == ".jsonl" and path.name.startswith((f"{PREFIX}-", f"{EXPOSURES}-"))
+
+
+def logs_in(folder: Path) -> list[Path]:
+    """Return the files of all logs in a folder that name users."""
+    return sorted(path for path in folder.glob("*.jsonl") if is_log(path))
+
+
+def users_in(paths: Iterable[Path]) -> set[str]:
+    """Return the users of logs."""
+    entries = (entry for path in paths for _, entry in entries_of(path) if entry is not None)
+    return {str(entry.get("user")) for entry in entries}
+
+
+def forget_in(path: Path, users: Collection[str]) -> int:
+    """Leave out the lines of users in a log that a service may be writing; return how many.
+
+    Lines that are not whole may hold the id of a user, and go too.
+    """
+
+    def stays(line: bytes) -> bool:
+        entry = entry_of(line)
+        return entry is not None and str(entry.get("user")) not in users
+
+    return rewrite(path, stays)
 
 
 def is_feedback(path: Path) -> bool:
