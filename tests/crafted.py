@@ -17,6 +17,7 @@ from mgformer.checksums import checksum_of_file
 from mgformer.data.attributes import Attribute, Attributes
 from mgformer.data.ids import Ids
 from mgformer.data.interactions import Interactions
+from mgformer.ranking.cold import Own
 from mgformer.ranking.scorers import DotScorer, HistoryScorer, SumScorer
 from mgformer.recommend.recommender import Recommender
 from mgformer.runs.bundle import Bundle
@@ -87,6 +88,8 @@ def whole_bundle(*, dense: bool = False) -> Bundle:
         per_user=pl.DataFrame({"user": users.values[:3], "ndcg@5": [0.1, 0.2, 0.3]}),
         weights={"embeddings": floats(3, 2)},
         folded_users=np.array([4, 11]),
+        predicted_users=np.array([10, 11]),
+        own_vectors=Own(np.array([1, 3]), floats(2, DIM - 1)),
         missing=np.ones(NUM_USERS, dtype=np.int64),
     )
 

@@ -26,6 +26,7 @@ import uvicorn
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
+from mgformer.cli import module_of
 from mgformer.data.formats.feedback import line_of
 from mgformer.recommend.recommender import Recommender
 from mgformer.runs.config import build_config
@@ -237,7 +238,7 @@ def do_nothing(command: str, patch: pytest.MonkeyPatch) -> None:
     def idle(function: Callable[..., None]) -> Callable[..., None]:
         return functools.wraps(function)(lambda **_: None)
 
-    module = importlib.import_module(f"mgformer.cli.{command}")
+    module = importlib.import_module(module_of(command))
     if hasattr(module, "SUBCOMMANDS"):
         patch.setattr(module, "SUBCOMMANDS", {k: idle(f) for k, f in module.SUBCOMMANDS.items()})
     else:
@@ -263,6 +264,10 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
     films = [(item, f"Film {item}", "Comedy|Drama", 1990 + item) for item in range(12)]
     write_table(folder / "films/items.csv", "item,name,genres,year", films)
     write_table(folder / "films/ratings.csv", "user,item", old)
+    write_table(folder / "films/users.csv", "user,age", [(user, 20 + user) for user in range(30)])
+    write_table(folder / "new-items.csv", "item,genres,year", [(12, "Comedy", 2002)])
+    write_table(folder / "new-users.csv", "user,age", [(30, 25)])
+    (folder / "rules.toml").write_text("[[pin]]\nitems = [3]\n")
     likes = [
         line_of({"user": f"u{user}", "item": f"i{item}", "time": 500.0 + n})
         for n, (user, item) in enumerate(pairs)

@@ -59,7 +59,8 @@ def figures(config: RunConfig) -> dict[str, Any]:
     dataset, split, _ = prepare(config)
     rng = streams_of(config.seed).select
     fitted = fit(config, split.train, rng, validator=validator_of(config, split))
-    found = predicted(fitted.scorer, dataset.about_items, split.train, wanted=True)
+    degrees = np.bincount(split.train.indices, minlength=split.train.num_items)
+    found = predicted(fitted.scorer, dataset.about_items, degrees, wanted=True)
     cold = evaluate_part(found.scorer, split, "test", OPTIONS)
     plain, filled = (
         evaluate_part(one, split, "valid", OPTIONS) for one in (fitted.scorer, found.scorer)

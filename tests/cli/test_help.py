@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from mgformer.cli import COMMANDS
+from mgformer.cli import COMMANDS, module_of
 from tests.command import assert_one_line, mgformer, succeed
 
 HEAVY = ("torch", "polars", "scipy")
@@ -58,7 +58,7 @@ def test_the_list_says_what_the_help_of_a_command_says(name: str) -> None:
     shown = succeed(name, "--help")
     assert shown.startswith(f"Usage: mgformer {name} ")
     assert COMMANDS[name] in shown
-    module = importlib.import_module(f"mgformer.cli.{name}")
+    module = importlib.import_module(module_of(name))
     if name != "datasets":
         assert inspect.getdoc(module.command).splitlines()[0] == COMMANDS[name]
 

@@ -2,6 +2,7 @@
 
 import json
 from abc import ABC, abstractmethod
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import numpy as np
 import polars as pl
 import torch
 
+from mgformer.data.attributes import Attribute, Attributes
 from mgformer.data.dataset import read_dataset
 from mgformer.data.splits import split_dataset
 from mgformer.ranking.scorers import DotScorer
@@ -243,9 +245,49 @@ class Tune(Command):
         return NEW if "3 trials" in head else OLD
 
 
+class AddItems(Command):
+    """New items come into a recommender."""
+
+    name = "add-items"
+
+    def before(self, folder: Path) -> None:
+        kinds = pl.Series([f"k{n % 3}" for n in range(ITEMS)])
+        about = Attributes({"kind": Attribute("category", kinds)})
+        save_bundle(replace(bundle_of(0), about_items=about), folder)
+
+    def act(self, folder: Path) -> None:
+        new = folder.parent / "new.csv"
+        new.write_text("item,kind\nfirst,k0\nlast,k2\n")
+        self.run("add-items", folder, new)
+
+    def state(self, folder: Path) -> str:
+        found = load_bundle(folder)
+        return {ITEMS: OLD, ITEMS + 2: NEW}[len(found.items)]
+
+
+class SetRules(Command):
+    """Rules come into a recommender."""
+
+    name = "rules"
+
+    def before(self, folder: Path) -> None:
+        save_bundle(bundle_of(0), folder)
+
+    def act(self, folder: Path) -> None:
+        rules = folder.parent / "rules.toml"
+        rules.write_text("[[pin]]\nitems = ['i3']\n")
+        self.run("rules", folder, rules)
+
+    def state(self, folder: Path) -> str:
+        return NEW if load_bundle(folder).rules.pin else OLD
+
+
 SCENES: dict[str, Scene] = {
-    scene.name: scene for scene in (Save(), SaveCheckpoint(), Lists(), Export(), Train(), Tune())
-}
+    scene.name: scene
+    for scene in (
+        Save(), SaveCheckpoint(), Lists(), Export(), Train(), Tune(), AddItems(), SetRules(),
+    )
+}  # fmt: skip
 
 
 def names_in(folder: Path) -> set[str]:

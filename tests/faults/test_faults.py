@@ -26,7 +26,9 @@ def test_every_failed_operation_leaves_the_old_state_or_the_new_one(name: str, t
     assert {"open", "write", "fsync", "rename"} <= counts.keys()
 
 
-@pytest.mark.parametrize(("name", "every"), [("train", 11), ("tune", 4)])
+@pytest.mark.parametrize(
+    ("name", "every"), [("train", 11), ("tune", 4), ("add-items", 2), ("rules", 2)]
+)
 def test_commands_end_with_one_line_when_an_operation_fails(
     name: str, every: int, tmp_path: Path
 ) -> None:

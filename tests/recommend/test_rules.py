@@ -70,6 +70,8 @@ def recommender() -> Recommender:
             per_user=None,
             missing=None,
             folded_users=np.zeros(0, dtype=np.int64),
+            predicted_users=np.zeros(0, dtype=np.int64),
+            own_vectors=None,
             weights={},
         )
     )

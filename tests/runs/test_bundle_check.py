@@ -134,7 +134,19 @@ OTHERS: dict[str, tuple[Craft, str]] = {
         tensor("pairs", "train.times", lambda t: at(0, torch.nan)(t.double())), "not finite",
     ),
     "float items": (tensor("pairs", "train.indices", lambda t: t.float()), "got torch.float32"),
-    "folded twice": (tensor("pairs", "folded_users", at(0, 11)), "folded_users: got users out of"),
+    "folded twice": (tensor("pairs", "folded_users", at(0, 11)), "folded_users: got numbers out"),
+    "predicted twice": (
+        tensor("pairs", "predicted_users", at(0, 11)), "predicted_users: got numbers out of",
+    ),
+    "own vectors of nothing": (tensor("scorer", "own.items", at(1, 10)), "own.items: got 10"),
+    "own vectors twice": (tensor("scorer", "own.items", at(1, 1)), "own.items: got numbers out"),
+    "too many own vectors": (
+        tensor("scorer", "own.vectors", lambda t: t.repeat(2, 1)), "own.vectors: got the shape",
+    ),
+    "NaN own vector": (tensor("scorer", "own.vectors", at(2, torch.nan)), "numbers from nan"),
+    "own vectors of the whole": (
+        tensor("scorer", "own.vectors", lambda t: torch.cat([t, t], 1)), "expected [2, 3]",
+    ),
     "negative missing": (tensor("pairs", "test.missing", at(0, -1)), "test.missing: got -1"),
     "no train": (tensor("pairs", "train.indptr", lambda t: None), "no such tensor"),
     "no test": (tensor("pairs", "test.indices", lambda t: None), "no such tensor"),

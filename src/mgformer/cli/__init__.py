@@ -16,6 +16,9 @@ COMMANDS = {
     "evaluate": "Measure a trained recommender on its held-out pairs.",
     "refit": "Train a tested recommender again on all its pairs, for production.",
     "refresh": "Add new interactions to a trained recommender, without training.",
+    "add-items": "Add new items by their attributes, without training.",
+    "add-users": "Add new users by their attributes, without training.",
+    "rules": "Show, set or remove the rules of a recommender.",
     "promote": "Replace a recommender by a new one, if the new one is not worse.",
     "forget": "Remove users from a trained recommender, with all their data.",
     "recommend": "Recommend items that a user does not have yet.",
@@ -96,6 +99,11 @@ Start with: mgformer train demo
 """
 
 
+def module_of(name: str) -> str:
+    """Return the module of a command."""
+    return f"mgformer.cli.{name.replace('-', '_')}"
+
+
 def _run(name: str, arguments: list[str]) -> None:
     from importlib import import_module
 
@@ -108,7 +116,7 @@ def _run(name: str, arguments: list[str]) -> None:
     if name not in COMMANDS:
         fail(f"unknown command {name!r}{did_you_mean(name, COMMANDS)}; see: mgformer --help")
     use_large_pages()
-    module = import_module(f"mgformer.cli.{name}")
+    module = import_module(module_of(name))
     app = typer.Typer(
         help=COMMANDS[name],
         no_args_is_help=True,

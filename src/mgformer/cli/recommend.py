@@ -245,6 +245,8 @@ def _show(recommender: "Recommender", answer: "Answer") -> None:
     if answer.source == "popularity":
         what = "unknown user" if answer.unknown_user else "no known items"
         title += f" ({what}, so these are the most popular)"
+    elif answer.source == "attributes":
+        title += " (no known items, so these follow the attributes of the user)"
     elif answer.unknown_user:
         title += " (unknown user, so these follow the history)"
     if answer.user is not None and not answer.unknown_user:
@@ -252,7 +254,8 @@ def _show(recommender: "Recommender", answer: "Answer") -> None:
         names = [row.get("name") or str(row["item"]) for row in own.head(MOST_OWNED).to_dicts()]
         more = f", … ({own.height} in all)" if own.height > MOST_OWNED else ""
         text = f"\n{answer.user} already has: {', '.join(names)}{more}"
-        out.print(text, style="dim")
+        if names:
+            out.print(text, style="dim")
     if not answer.items:
         out.print(f"nothing left to recommend {title}")
         return

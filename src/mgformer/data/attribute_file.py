@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from mgformer.data.attribute_types import Place, attribute_of, years_in
 from mgformer.data.attributes import NAME, Attribute, Attributes, Side
@@ -55,17 +56,20 @@ class Table(NamedTuple):
     ids: pl.Series
     attributes: Attributes
 
-    def matched(self, known: Ids) -> Attributes:
-        """Return the attributes of known ids, in their order.
-
-        If an id occurs twice in the file, its last row counts.
-        """
+    def places(self, known: Ids) -> NDArray[np.int64]:
+        """Return the row of each known id, -1 for none; of several rows, the last."""
         numbers = known.encode(self.ids)
         places = np.full(len(known), -1, dtype=np.int64)
         rows = np.flatnonzero(numbers >= 0)
         places[numbers[rows]] = rows  # of several rows, numpy keeps the last
+        return places
+
+    def matched(self, known: Ids) -> Attributes:
+        """Return the attributes of known ids, in their order."""
+        places = self.places(known)
+        num_others = int((known.encode(self.ids) < 0).sum())
         listed = ", ".join(f"{name} ({own.kind})" for name, own in self.attributes.items())
-        counts = (int((places >= 0).sum()), len(known), len(self.ids) - len(rows))
+        counts = (int((places >= 0).sum()), len(known), num_others)
         message = "%s: %s for %d of %d ids; %d rows are about ids without interactions"
         log.info(message, self.path, listed or "nothing", *counts)
         return self.attributes.gather(places)
@@ -76,7 +80,11 @@ def read_about(path: Path, side: Side, options: DataConfig, sep: str | None = No
 
     Without `sep`, the separator is guessed and fields may be quoted.
     """
-    rows = _read_rows(path, sep, options.max_unpacked)
+    return typed(_read_rows(path, sep, options.max_unpacked), path, side, options)
+
+
+def typed(rows: Rows, path: Path, side: Side, options: DataConfig) -> Table:
+    """Return a table with the kind of each column; `path` names it in errors."""
     header = tuple(rows.columns)
     _check_header(path, header, side)
     of_id = next((name for name in header if role_of(name) == side), None)
@@ -156,14 +164,13 @@ def _read_jsonl(path: Path, gigabytes: float | None) -> Rows:
 
     names = dict.fromkeys(name for _, record in numbered for name in record)
     columns = {
-        name: _from_json(name, [record.get(name) for _, record in numbered], place)
-        for name in names
+        name: column_of(name, [record.get(name) for _, record in numbered], place) for name in names
     }
     return Rows(columns, untyped=False, place=place)
 
 
-def _from_json(name: str, values: list[Any], place: Place) -> pl.Series:
-    """Return JSON values as a column; they must all be of one type."""
+def column_of(name: str, values: list[Any], place: Place) -> pl.Series:
+    """Return Python values, such as those of JSON, as a column; they must all be of one type."""
     types = {_type_of(value) for value in values if value is not None}
     if len(types) > 1 or types & {"dict", "mixed list"}:
         first = _type_of(next(value for value in values if value is not None))

@@ -14,7 +14,7 @@ cross-validation among the items with interactions.
 Shapes: I items, n items to predict, F features, D channels.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -26,7 +26,14 @@ from torch import Tensor
 
 from mgformer.data.attribute_features import Features
 from mgformer.graph.feature_ridge import Ridge, Setting, best_setting
-from mgformer.ranking.scorers import DotScorer, HistoryScorer, Scorer, SumScorer
+from mgformer.ranking.scorers import (
+    DotScorer,
+    HistoryScorer,
+    Scorer,
+    SumScorer,
+    vectors_of,
+    with_vectors,
+)
 
 RELIABLE = 10.0
 """Interactions by which an item counts half in the regression."""
@@ -45,7 +52,7 @@ Predictor = Callable[[NDArray[np.int64]], Rows]
 
 
 class Known(NamedTuple):
-    """The items, and what is known about them."""
+    """The items (or users), and what is known about them."""
 
     features: Features
     """[I, F] attributes as numbers."""
@@ -71,12 +78,47 @@ class Predicted(NamedTuple):
     """What was predicted → how; empty if nothing was."""
 
 
-def with_cold_items(scorer: Scorer, known: Known) -> Predicted:
-    """Return the scorer with predictions for items without or with few interactions."""
+class Own(NamedTuple):
+    """Vectors of items with few interactions, as the model has learned them."""
+
+    items: NDArray[np.int64]
+    """[n] by number, ascending."""
+    vectors: Tensor
+    """[n, D]"""
+
+
+def own_vectors(scorer: Scorer, degrees: NDArray[np.int64]) -> Own | None:
+    """Return the learned vectors that a prediction is going to change; None if there are none."""
+    vectors, few = vectors_of(scorer), np.flatnonzero((degrees > 0) & (degrees <= MOST_FEW))
+    if vectors is None or not len(few):
+        return None
+    return Own(few, vectors.items[torch.from_numpy(few), : vectors.num_varying].clone())
+
+
+def with_own_vectors(scorer: Scorer, own: Own | None) -> Scorer:
+    """Return the scorer before the prediction; items without interactions stay predicted."""
+    vectors = vectors_of(scorer)
+    if own is None or vectors is None:
+        return scorer
+    items = vectors.items.clone()
+    items[torch.from_numpy(own.items), : vectors.num_varying] = own.vectors
+    return with_vectors(scorer, replace(vectors, items=items))
+
+
+def with_cold_items(
+    scorer: Scorer, known: Known, given: Mapping[str, Setting] | None = None
+) -> Predicted:
+    """Return the scorer with predictions for items without or with few interactions.
+
+    Args:
+        scorer: What a model has learned.
+        known: Its items.
+        given: Settings that were chosen before; others are chosen by cross-validation.
+    """
     useful = known.features.table.shape[1] > 1 and len(known.warm) > 1
-    settings: dict[str, Setting] = {}
     if not useful or not (known.degrees <= MOST_FEW).any():
-        return Predicted(scorer, settings)
+        return Predicted(scorer, {})
+    settings = dict(given or {})
     if isinstance(scorer, SumScorer):
         vectors = _vectors(scorer.vectors, known, settings)
         scorer = SumScorer(vectors, _history(scorer.history, known, settings))
@@ -92,7 +134,7 @@ def _vectors(scorer: DotScorer, known: Known, settings: dict[str, Setting]) -> D
     varying, warm = scorer.num_varying, known.warm
     few = np.flatnonzero(known.degrees <= MOST_FEW)
     own = items[:, :varying].double().numpy()
-    predict, usual, settings["vectors"] = _predictor(own[warm], known)
+    predict, usual, settings["vectors"] = predictor(own[warm], known, settings.get("vectors"))
     counts = known.degrees[few][:, None]
     lengths = np.linalg.norm(own[few], axis=1, keepdims=True)
     directions = own[few] / np.maximum(lengths, 1e-12)
@@ -112,16 +154,18 @@ def _history(scorer: HistoryScorer, known: Known, settings: dict[str, Setting]) 
     if isinstance(scorer.weights, Tensor):
         weights = scorer.weights.clone()
         targets = sp.csr_array(scorer.weights.numpy().T[known.warm])
-        blocks, settings["columns"] = _columns(targets, known)
+        blocks, settings["columns"] = _blocks(targets, known, cold, settings.get("columns"))
         for rows, block in blocks:
             weights[rows.start : rows.stop, torch.from_numpy(cold)] = _as(weights, block.T)
         changes["weights"] = weights
     elif scorer.weights is not None:
-        changes["weights"], settings["columns"] = _with_columns(scorer.weights, known)
+        changes["weights"], settings["columns"] = _with_columns(
+            scorer.weights, known, settings.get("columns")
+        )
     if scorer.right is not None:
         right = scorer.right.clone()
         targets = right[torch.from_numpy(known.warm)].double().numpy()
-        predict, usual, settings["factors"] = _predictor(targets, known)
+        predict, usual, settings["factors"] = predictor(targets, known, settings.get("factors"))
         right[torch.from_numpy(cold)] = _as(right, usual * predict(cold))
         changes["right"] = right
     if scorer.item_factors is not None:
@@ -131,13 +175,12 @@ def _history(scorer: HistoryScorer, known: Known, settings: dict[str, Setting]) 
     return replace(scorer, **changes)  # type: ignore[arg-type]
 
 
-def _with_columns(weights: sp.csr_array, known: Known) -> tuple[sp.csr_array, Setting]:
+def _with_columns(
+    weights: sp.csr_array, known: Known, given: Setting | None
+) -> tuple[sp.csr_array, Setting]:
     """Return a sparse matrix with predicted columns of cold items."""
     cold, targets = known.cold, sp.csr_array(weights.T.tocsr()[known.warm])
-    parts, setting = _columns(targets, known)
-    blocks = [_largest(block) for _, block in parts]
-    columns = _largest(sp.csr_array(sp.hstack(blocks, format="csr")))  # [n, I]
-    columns.resize(columns.shape)
+    columns, setting = predicted_rows(targets, known, cold, given)  # [n, I]
     spread = sp.csr_array(
         (np.ones(len(cold), dtype=np.float32), (cold, np.arange(len(cold)))),
         shape=(weights.shape[0], len(cold)),
@@ -149,34 +192,52 @@ def _with_columns(weights: sp.csr_array, known: Known) -> tuple[sp.csr_array, Se
     return found, setting
 
 
-def _columns(targets: sp.csr_array, known: Known) -> tuple[list[tuple[slice, Rows]], Setting]:
-    """Return the predicted columns [n, b] of cold items, in blocks of the rows of the matrix.
+def predicted_rows(
+    targets: sp.csr_array, known: Known, asked: NDArray[np.int64], given: Setting | None
+) -> tuple[sp.csr_array, Setting]:
+    """Return the rows [n, I] that attributes predict for `asked`, with their largest entries.
 
-    `targets` [warm, I] are the columns of warm items.
+    `targets` [warm, I] are the rows of what is known.
     """
+    blocks, setting = _blocks(targets, known, asked, given)
+    parts = [_largest(block) for _, block in blocks]
+    return _largest(sp.csr_array(sp.hstack(parts, format="csr"))), setting
+
+
+def _blocks(
+    targets: sp.csr_array, known: Known, asked: NDArray[np.int64], given: Setting | None
+) -> tuple[Iterator[tuple[slice, Rows]], Setting]:
+    """Return the predicted rows [n, b] in blocks of columns: all may not fit into memory."""
     counts = _counts(known)
     lengths = np.sqrt(targets.multiply(targets).sum(1))
     unit = sp.csr_array(targets.multiply((1 / np.maximum(lengths, 1e-12))[:, None]))
     features, rng = known.features.of(known.warm), np.random.default_rng(0)
     sketch = unit @ rng.standard_normal((targets.shape[1], SKETCH)) / SKETCH**0.5
-    setting = best_setting(features, sketch, counts, rng)
+    setting = given or best_setting(features, sketch, counts, rng)
     ridge = Ridge(features.scaled(setting.factor), counts, setting.penalty)
-    cold = known.features.of(known.cold).scaled(setting.factor)
+    rows = known.features.of(asked).scaled(setting.factor)
     usual = float(np.median(lengths))
-    parts = []
-    for start in range(0, targets.shape[1], BLOCK):
-        rows = slice(start, min(start + BLOCK, targets.shape[1]))
-        solution = ridge.solve(unit[:, rows].toarray())
-        parts.append((rows, usual * np.asarray(cold @ solution)))
-    return parts, setting
+
+    def blocks() -> Iterator[tuple[slice, Rows]]:
+        for start in range(0, targets.shape[1], BLOCK):
+            columns = slice(start, min(start + BLOCK, targets.shape[1]))
+            solution = ridge.solve(unit[:, columns].toarray())
+            yield columns, usual * np.asarray(rows @ solution)
+
+    return blocks(), setting
 
 
-def _predictor(targets: Rows, known: Known) -> tuple[Predictor, float, Setting]:
-    """Return what predicts the direction of items, the usual length, and how it was chosen."""
+def predictor(
+    targets: Rows, known: Known, given: Setting | None
+) -> tuple[Predictor, float, Setting]:
+    """Return what predicts directions, the usual length, and how it was chosen.
+
+    `targets` [warm, D] are the vectors of what is known.
+    """
     counts, features = _counts(known), known.features.of(known.warm)
     lengths = np.linalg.norm(targets, axis=1, keepdims=True)
     unit = targets / np.maximum(lengths, 1e-12)
-    setting = best_setting(features, unit, counts, np.random.default_rng(0))
+    setting = given or best_setting(features, unit, counts, np.random.default_rng(0))
     solution = Ridge(features.scaled(setting.factor), counts, setting.penalty).solve(unit)
     least = lengths[known.degrees[known.warm] == known.degrees[known.warm].min()]
 

@@ -7,7 +7,7 @@ from pydantic import PlainSerializer
 
 from mgformer.data.ids import ExternalId
 
-Source = Literal["model", "history", "popularity"]
+Source = Literal["model", "history", "attributes", "popularity"]
 TextId = Annotated[ExternalId, PlainSerializer(str, return_type=str)]
 """An id of the data. JSON has it as text, because JavaScript rounds large integers."""
 

@@ -2,9 +2,9 @@
 
 Ranking takes users and items by number, and what a list may contain (`ListOptions`) by id. Trained
 users are scored by the model. Cold users, who have no pair in the training set, are scored by their
-items (see `Scorer.fold_in`), and by popularity if the model knows none of these. Unknown users, who
-have the number -1, get popular items. Queries that are answered together share one pass over the
-items.
+items (see `Scorer.fold_in`), by what their attributes predict if they have no items, and else by
+popularity. Unknown users, who have the number -1, get popular items. Queries that are answered
+together share one pass over the items.
 
 Shapes: n users, I items.
 """
@@ -32,6 +32,8 @@ from mgformer.recommend.reranking import best_items
 from mgformer.recommend.shown import rows_of, shown_attributes
 from mgformer.runs.bundle import Bundle
 
+WITHOUT_ITEMS: tuple[Source, ...] = ("attributes", "popularity")
+"""Sources of lists that no item of the user explains."""
 MOST_REASONS = 3
 MOST_EXPLAINED = 50
 """Number of recommendations of a list, from the first on, that come with reasons."""
@@ -67,7 +69,11 @@ def rank_users(
     found = best_items(bundle, bundle.scorer, users, options, choice)
     folded = bundle.is_folded[users].tolist()
     sources: list[Source] = ["history" if by_items else "model" for by_items in folded]
-    cold = np.flatnonzero(bundle.train.indptr[users + 1] == bundle.train.indptr[users])
+    by_attributes = bundle.is_predicted[users]
+    for place in np.flatnonzero(by_attributes):
+        sources[place] = "attributes"
+    without = bundle.train.indptr[users + 1] == bundle.train.indptr[users]
+    cold = np.flatnonzero(without & ~by_attributes)
     if len(cold) and bundle.record.histories:
         trained, owned = (
             sp.csr_array(m[users[cold]]) for m in (bundle.trained_items, bundle.known)
@@ -342,7 +348,7 @@ def _explained(
     bundle: Bundle, query: Query, answer: Answer | MgformerError
 ) -> Answer | MgformerError:
     """Add the items that contribute most to each recommendation, if the query asks for them."""
-    if not query.explain or isinstance(answer, MgformerError) or answer.source == "popularity":
+    if not query.explain or isinstance(answer, MgformerError) or answer.source in WITHOUT_ITEMS:
         return answer
     own_history = read_history(bundle, query.history or (), query.user, fallback=query.fallback)
     history = own_history.trained

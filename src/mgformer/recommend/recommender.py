@@ -11,6 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from mgformer.bars import showing
+from mgformer.data.attributes import Side
 from mgformer.data.dataset import open_dataset, read_dataset
 from mgformer.data.ids import ExternalId
 from mgformer.device import HOST, for_ranking, resolve
@@ -34,6 +35,7 @@ from mgformer.recommend.frames import (
 )
 from mgformer.recommend.query import ListOptions, Query, SomeIds, as_ids, by_time
 from mgformer.recommend.similar import similar_items, similar_users
+from mgformer.runs.add import add, read_more
 from mgformer.runs.auto import contest, train_best
 from mgformer.runs.bundle import Bundle
 from mgformer.runs.bundle_files import load_bundle, save_bundle
@@ -260,6 +262,46 @@ class Recommender(Generic[Frame]):
             changed = data_section(data, columns, interactions)
             new = read_new(self.bundle, interactions, changed)
             return Recommender(refresh(self.bundle, new), self.frame)
+
+    def add_items(
+        self,
+        items: "str | Path | pl.DataFrame | pd.DataFrame",
+        /,
+        *,
+        data: Mapping[str, Any] | None = None,
+        progress: bool | None = None,
+    ) -> "Recommender[Frame]":
+        """Return the recommender with new items, which are known by their attributes only.
+
+        Args:
+            items: A file or a data frame: a column of ids, and attributes that the recommender
+                knows. Items that are there get its values; missing ones change nothing.
+            data: Options of reading, such as {"kinds": {"note": "ignore"}}.
+            progress: Whether progress is shown. By default in a notebook only.
+        """
+        return self._with("item", items, data, progress)
+
+    def add_users(
+        self,
+        users: "str | Path | pl.DataFrame | pd.DataFrame",
+        /,
+        *,
+        data: Mapping[str, Any] | None = None,
+        progress: bool | None = None,
+    ) -> "Recommender[Frame]":
+        """Return the recommender with new users, as `add_items` does with new items."""
+        return self._with("user", users, data, progress)
+
+    def _with(
+        self,
+        side: Side,
+        table: "str | Path | pl.DataFrame | pd.DataFrame",
+        data: Mapping[str, Any] | None,
+        progress: bool | None,
+    ) -> "Recommender[Frame]":
+        with python_words(), showing(progress):
+            read = read_more(self.bundle, side, table, data)
+            return Recommender(add(self.bundle, side, read).bundle, self.frame)
 
     def with_rules(
         self, rules: "str | Path | Mapping[str, Any] | Rules | None"

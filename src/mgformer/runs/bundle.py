@@ -21,6 +21,7 @@ from mgformer.data.filters import Filters
 from mgformer.data.ids import Ids
 from mgformer.data.interactions import Interactions
 from mgformer.data.search import Searchable
+from mgformer.ranking.cold import Own
 from mgformer.ranking.scorers import Scorer, vectors_of, with_vectors
 from mgformer.runs.record import Record
 from mgformer.runs.rules import NO_RULES, Ruled, Rules
@@ -52,6 +53,10 @@ class Bundle:
     folded_users: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     """Users whose pairs came with a refresh, by number. The model was not trained on them: they are
     scored by their items."""
+    predicted_users: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """Users without pairs, by number. They are scored by what their attributes predict."""
+    own_vectors: Own | None = None
+    """Vectors of items with few pairs before attributes were blended in."""
     missing: NDArray[np.int64] | None = None
     """[U] test items of each user that have no id here; they count as misses."""
     stored_degrees: NDArray[np.int64] | None = None
@@ -106,16 +111,26 @@ class Bundle:
 
     @cached_property
     def cold_users(self) -> NDArray[np.int64]:
-        """Users without pairs in train, by number. Only their items describe them."""
+        """Users without pairs in train, by number. Only their items describe them.
+
+        Users who are predicted from their attributes are not among them.
+        """
         if not self.record.histories:  # they were folded in when the pairs were left out
             return np.zeros(0, dtype=np.int64)
-        return np.flatnonzero(np.diff(self.train.indptr) == 0)
+        return np.flatnonzero((np.diff(self.train.indptr) == 0) & ~self.is_predicted)
 
     @cached_property
     def is_folded(self) -> NDArray[np.bool_]:
         """[U] whether a user is one of `folded_users`."""
         mask = np.zeros(len(self.users), dtype=bool)
         mask[self.folded_users] = True
+        return mask
+
+    @cached_property
+    def is_predicted(self) -> NDArray[np.bool_]:
+        """[U] whether a user is one of `predicted_users`."""
+        mask = np.zeros(len(self.users), dtype=bool)
+        mask[self.predicted_users] = True
         return mask
 
     @property

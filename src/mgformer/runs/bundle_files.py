@@ -32,7 +32,8 @@ from mgformer.errors import BundleError
 from mgformer.files import DAY, Kept, sha256_of, write_by_checksum, write_text
 from mgformer.locks import locked
 from mgformer.progress import phase
-from mgformer.ranking.scorers import Scorer
+from mgformer.ranking.cold import Own
+from mgformer.ranking.scorers import Scorer, vectors_of
 from mgformer.runs.bundle import Bundle
 from mgformer.runs.bundle_attributes import attributes_of, packed
 from mgformer.runs.bundle_check import (
@@ -55,7 +56,7 @@ from mgformer.runs.bundle_manifest import (
 from mgformer.runs.bundle_manifest import MANIFEST as MANIFEST
 from mgformer.runs.bundle_scorer import read_scorer
 from mgformer.runs.record import Record
-from mgformer.runs.rules import read_rules
+from mgformer.runs.rules import Rules, read_rules
 from mgformer.runs.tensors import tensors_in
 from mgformer.version import __version__
 
@@ -74,6 +75,9 @@ def save_bundle(bundle: Bundle, folder: Path, key: bytes | None = None) -> None:
     """
     check_folder(folder)
     described, tensors = _pack_scorer(bundle.scorer)
+    if bundle.own_vectors is not None:
+        tensors["own.items"] = torch.from_numpy(bundle.own_vectors.items)
+        tensors["own.vectors"] = bundle.own_vectors.vectors.contiguous()
     for name, tensor in tensors.items():
         if tensor.is_floating_point():
             check_values(str(folder), name, tensor)  # what could not be loaded is not written
@@ -88,6 +92,8 @@ def save_bundle(bundle: Bundle, folder: Path, key: bytes | None = None) -> None:
                     pairs[f"{name}.{value}"] = torch.from_numpy(values)
     if len(bundle.folded_users):
         pairs["folded_users"] = torch.from_numpy(bundle.folded_users)
+    if len(bundle.predicted_users):
+        pairs["predicted_users"] = torch.from_numpy(bundle.predicted_users)
     if bundle.missing is not None:
         pairs["test.missing"] = torch.from_numpy(bundle.missing)
     if bundle.stored_degrees is not None:
@@ -161,7 +167,11 @@ def load_bundle(folder: Path, key: bytes | None = None) -> Bundle:
             for name in PARTS
             if name != "history" or f"{name}.indptr" in pairs
         }
-        folded, missing = _counts(pairs, len(user_ids))
+        folded = _some(pairs, "folded_users", len(user_ids))
+        of_nobody = _some(pairs, "predicted_users", len(user_ids))
+        missing = None
+        if "test.missing" in pairs:
+            missing = pairs.numbers("test.missing", [torch.int64], 1 << 31, len(user_ids))
         degrees = None
         if "item_degrees" in pairs:
             degrees = pairs.numbers("item_degrees", [torch.int64], 1 << 31, len(item_ids))
@@ -171,6 +181,7 @@ def load_bundle(folder: Path, key: bytes | None = None) -> Bundle:
             _tensors(folder, manifest.files["scorer"], private=key is not None),
         )
         scorer = read_scorer(manifest.scorer, tensors, len(user_ids), len(item_ids))
+        own = _own_vectors(tensors, scorer)
         tensors.finish()
         per_user, weights = None, {}
         if "per_user" in manifest.files:
@@ -194,9 +205,16 @@ def load_bundle(folder: Path, key: bytes | None = None) -> Bundle:
         per_user=per_user,
         weights=weights,
         folded_users=folded,
+        predicted_users=of_nobody,
+        own_vectors=own,
         missing=missing,
         stored_degrees=degrees,
     )
+
+
+def load_rules(folder: Path, key: bytes | None = None) -> Rules:
+    """Return the rules of the bundle in a folder, without reading its tensors."""
+    return read_rules(read_manifest(folder, key).rules, f"{folder / MANIFEST}: rules")
 
 
 def load_record(folder: Path) -> Record:
@@ -354,13 +372,19 @@ def _unusable(path: Path, error: BaseException) -> BundleError:
     return BundleError(f"{path}: not a usable file of a bundle ({why}); train it again")
 
 
-def _counts(pairs: Contents, num_users: int) -> tuple[NDArray[np.int64], NDArray[np.int64] | None]:
-    """Return folded users, and the number of missing test items of each user."""
-    folded: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
-    if "folded_users" in pairs:
-        folded = pairs.numbers("folded_users", [torch.int64], num_users, None)
-        if not (folded[1:] > folded[:-1]).all():
-            pairs.refuse("folded_users", "users out of order, or twice", "ascending numbers")
-    if "test.missing" not in pairs:
-        return folded, None
-    return folded, pairs.numbers("test.missing", [torch.int64], 1 << 31, num_users)
+def _some(contents: Contents, name: str, below: int) -> NDArray[np.int64]:
+    """Return some users or items by number, ascending; none if the file does not name them."""
+    if name not in contents:
+        return np.zeros(0, dtype=np.int64)
+    found = contents.numbers(name, [torch.int64], below, None)
+    if not (found[1:] > found[:-1]).all():
+        contents.refuse(name, "numbers out of order, or twice", "ascending numbers")
+    return found
+
+
+def _own_vectors(contents: Contents, scorer: Scorer) -> Own | None:
+    vectors = vectors_of(scorer)
+    if vectors is None or "own.items" not in contents:
+        return None
+    items = _some(contents, "own.items", vectors.num_items)
+    return Own(items, contents.values("own.vectors", len(items), vectors.num_varying))

@@ -14,6 +14,7 @@ from mgformer.data.interactions import Interactions
 from mgformer.data.splits import Split
 from mgformer.graph.bipartite import Graph
 from mgformer.models import build_model, model_class
+from mgformer.ranking.cold import own_vectors
 from mgformer.ranking.evaluation import Evaluation, EvaluationConfig, Parts, evaluate_part
 from mgformer.ranking.score import Chosen
 from mgformer.runs.bundle import Bundle
@@ -93,9 +94,8 @@ def finish(
     assert fitted is not None
     about = dataset.attributes_for(split.train.items, split.train.users)
     with watch.timed("train"):
-        filled = predicted(
-            fitted.scorer, about["about_items"], split.train, wanted=config.score.cold
-        )
+        degrees = np.bincount(split.train.indices, minlength=split.train.num_items)
+        filled = predicted(fitted.scorer, about["about_items"], degrees, wanted=config.score.cold)
     with watch.timed("evaluate"):
         test = evaluate_part(on_device(filled.scorer, config), split, "test", config.evaluation)
     record = Record(
@@ -136,6 +136,7 @@ def finish(
         record=record,
         per_user=_per_user(test, split.train) if test else None,
         weights=fitted.weights,
+        own_vectors=own_vectors(fitted.scorer, degrees) if filled.settings else None,
         missing=split.missing,
     )
 

@@ -7,8 +7,6 @@ again removes it (`refit`).
 Shapes: U users, I items, N nodes (users, then items).
 """
 
-import logging
-from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -16,7 +14,6 @@ import polars as pl
 import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from mgformer.data.chronology import Chronology
 from mgformer.data.ids import Ids
@@ -25,11 +22,11 @@ from mgformer.errors import ConfigError
 from mgformer.ranking.score import Ingredients
 from mgformer.ranking.scorers import DotScorer, HistoryScorer, Scorer, SumScorer
 from mgformer.runs.bundle import Bundle
+from mgformer.runs.cold import as_learned, with_predictions
 from mgformer.runs.record import Forgotten, Record, commit_of_code
 from mgformer.runs.refresh import counts_users, learned_vectors
+from mgformer.runs.renumber import tables_among
 from mgformer.version import __version__
-
-log = logging.getLogger("mgformer")
 
 NOT_TESTED = "; then users were forgotten, which is not tested"
 
@@ -58,12 +55,20 @@ def forget(bundle: Bundle, users: NDArray[np.integer]) -> Bundle:
         test=test,
         history=None if bundle.history is None else without(bundle.history, keep, ids),
         per_user=per_user,
-        weights=_weights(bundle, keep),
+        weights=tables_among(
+            bundle.weights,
+            (len(bundle.users), len(bundle.items)),
+            np.flatnonzero(keep),
+            np.arange(len(bundle.items)),
+        ),
         folded_users=np.flatnonzero(is_folded),
         missing=None if bundle.missing is None else bundle.missing[keep],
         about_users=bundle.about_users.gather(np.flatnonzero(keep)),
     )
-    return replace(after, scorer=_scorer(bundle, after, keep), record=_record(bundle, after, users))
+    rest = replace(after, scorer=_scorer(as_learned(bundle), after, keep), own_vectors=None)
+    done = with_predictions(rest)
+    changes = {"cold": done.record.cold}
+    return replace(done, record=_record(bundle, after, users).model_copy(update=changes))
 
 
 def without(pairs: Interactions, keep: NDArray[np.bool_], users: Ids) -> Interactions:
@@ -117,28 +122,6 @@ def _history(before: Bundle, scorer: HistoryScorer, keep: NDArray[np.bool_]) -> 
             )
         through = sp.csr_array(through[rows[keep[trained]]])
     return replace(scorer, histories=sp.csr_array(scorer.histories[keep]), through=through)
-
-
-def _weights(bundle: Bundle, keep: NDArray[np.bool_]) -> Mapping[str, Tensor]:
-    """Leave out the rows of users in the weights of the model."""
-    num_users, num_items = len(bundle.users), len(bundle.items)
-    if num_users == num_items and any(_rows(w) == num_users for w in bundle.weights.values()):
-        log.warning(
-            "the weights of the model are left out because it cannot be told which of them belong"
-            " to users: `train --from` cannot continue from this recommender"
-        )
-        return {}
-    kept = torch.from_numpy(keep)
-    nodes = torch.cat([kept, torch.ones(num_items, dtype=torch.bool)])
-    masks = {num_users: kept, num_users + num_items: nodes}
-    return {
-        name: table[masks[_rows(table)]] if _rows(table) in masks else table
-        for name, table in bundle.weights.items()
-    }
-
-
-def _rows(table: Tensor) -> int:
-    return len(table) if table.ndim else 0
 
 
 def _record(before: Bundle, after: Bundle, users: NDArray[np.integer]) -> Record:

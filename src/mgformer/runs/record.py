@@ -73,6 +73,19 @@ class ColdSetting(BaseModel):
     """Of words of text, chosen with it; 0 means that they were left out."""
 
 
+class Added(BaseModel):
+    """Items and users that were added after the training, known by their attributes."""
+
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+
+    items: int = 0
+    """Items added since the model was trained."""
+    users: int = 0
+    """Users added since the model was trained."""
+    library: str
+    commit: str | None = None
+
+
 class Contestant(BaseModel):
     """A model that was tried because the user named none."""
 
@@ -168,6 +181,8 @@ class Record(BaseModel):
     """Set if pairs were added after the training."""
     forgotten: Forgotten | None = None
     """Set if users were forgotten after the training."""
+    added: Added | None = None
+    """Set if items or users were added after the training."""
     histories: bool = True
     """False if the pairs of all users were left out of the bundle."""
     hashed_ids: str | None = None
@@ -204,7 +219,7 @@ class Record(BaseModel):
     def to_mapping(self) -> dict[str, Any]:
         """Return the record as plain JSON values."""
         whole = self.model_dump(mode="json")
-        optional = ("auto", "cold", "refit", "refreshed", "forgotten", "hashed_ids")
+        optional = ("auto", "cold", "refit", "refreshed", "forgotten", "added", "hashed_ids")
         unset = {name for name in optional if whole[name] is None}
         unset |= {"histories"} if self.histories else set()
         return {name: value for name, value in whole.items() if name not in unset}

@@ -10,7 +10,7 @@ from pathlib import Path
 from mgformer.errors import ConfigError
 from mgformer.locks import locked
 from mgformer.runs.bundle import Bundle
-from mgformer.runs.cold import predicted, settings_of
+from mgformer.runs.cold import with_predictions
 from mgformer.runs.config import build_config, with_settings
 from mgformer.runs.fit import fit
 from mgformer.runs.histories import check_histories
@@ -74,7 +74,6 @@ def refit(
         )
         if workspace:
             workspace.close()
-    filled = predicted(fitted.scorer, bundle.about_items, pairs, wanted=config.score.cold)
     done = Refit(
         pairs=len(pairs),
         held_out_before=max(0, num_held_out),
@@ -87,13 +86,14 @@ def refit(
     forgotten = record.forgotten if config.warm_start else None
     changes = {
         "protocol": protocol,
-        "cold": settings_of(filled),
+        "cold": None,
         "refit": done,
         "refreshed": None,
         "forgotten": forgotten,
+        "added": None,  # what has pairs is learned now, and the rest is predicted
     }
-    return Bundle(
-        scorer=filled.scorer,
+    whole = Bundle(
+        scorer=fitted.scorer,
         train=pairs,
         valid=pairs.no_pairs(),
         test=pairs.no_pairs(),
@@ -105,3 +105,4 @@ def refit(
         per_user=bundle.per_user,
         weights=fitted.weights,
     )
+    return with_predictions(whole)

@@ -26,8 +26,16 @@ from mgformer.data.ids import number
 from mgformer.data.interactions import Interactions
 from mgformer.errors import DataError
 from mgformer.ranking.score import Ingredients, Weights
-from mgformer.ranking.scorers import DotScorer, HistoryScorer, Scorer, SumScorer, with_vectors
+from mgformer.ranking.scorers import (
+    DotScorer,
+    HistoryScorer,
+    Scorer,
+    SumScorer,
+    vectors_of,
+    with_vectors,
+)
 from mgformer.runs.bundle import Bundle
+from mgformer.runs.cold import as_learned, with_predicted_items, with_predicted_users
 from mgformer.runs.config import build_data_config
 from mgformer.runs.histories import check_histories
 from mgformer.runs.record import Refreshed, commit_of_code
@@ -108,10 +116,13 @@ def refresh(bundle: Bundle, new: Dataset) -> Bundle:
         test=train.no_pairs(),
         history=None if is_learned.all() else pairs.subset(~is_learned),
         weights={} if num_new_users else bundle.weights,
-        folded_users=np.flatnonzero(~trained),
+        folded_users=np.flatnonzero(~trained & (np.diff(pairs.indptr) > 0)),
+        own_vectors=None,
         about_users=bundle.about_users.for_ids(bundle.users, pairs.users),
     )
-    scorer = _scorer(bundle, after, numbers)
+    # The blend with predictions follows the new counts: it starts from what was learned.
+    composed = replace(after, scorer=_scorer(as_learned(bundle), after, numbers))
+    after = with_predicted_users(_folded(with_predicted_items(composed)))
     before = bundle.record.refreshed
     done = Refreshed(
         pairs=len(pairs),
@@ -124,8 +135,8 @@ def refresh(bundle: Bundle, new: Dataset) -> Bundle:
         commit=commit_of_code(),
     )
     protocol = bundle.record.protocol + ("" if before else NOT_TESTED)
-    record = bundle.record.model_copy(update={"protocol": protocol, "refreshed": done})
-    return replace(after, scorer=scorer, record=record)
+    record = after.record.model_copy(update={"protocol": protocol, "refreshed": done})
+    return replace(after, record=record)
 
 
 def join(bundle: Bundle, new: Dataset) -> Joined:
@@ -213,11 +224,20 @@ def _scorer(before: Bundle, after: Bundle, numbers: NDArray[np.int32]) -> Scorer
     composed = ingredients.compose(learned, weights).scorer
     vectors = composed.vectors if isinstance(composed, SumScorer) else composed
     assert isinstance(vectors, DotScorer)
-    users = vectors.users.new_empty(len(after.users), vectors.users.shape[1])
+    users = vectors.users.new_zeros(len(after.users), vectors.users.shape[1])
     users[torch.from_numpy(numbers[kept]).long()] = vectors.users
-    folded = vectors.fold_in(after.trained_items[after.folded_users]).users
-    users[torch.from_numpy(after.folded_users)] = folded.to(users.dtype)
     return with_vectors(composed, replace(vectors, users=users))
+
+
+def _folded(bundle: Bundle) -> Bundle:
+    """Return the recommender with vectors of its folded users, if it has vectors."""
+    vectors = vectors_of(bundle.scorer)
+    if vectors is None or counts_users(bundle) or not len(bundle.folded_users):
+        return bundle
+    users = vectors.users.clone()
+    folded = vectors.fold_in(bundle.trained_items[bundle.folded_users]).users
+    users[torch.from_numpy(bundle.folded_users)] = folded.to(users.dtype)
+    return replace(bundle, scorer=with_vectors(bundle.scorer, replace(vectors, users=users)))
 
 
 def _learned_items(bundle: Bundle) -> NDArray[np.bool_]:

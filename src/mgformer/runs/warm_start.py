@@ -163,14 +163,16 @@ def adopt(model: TrainableModel, before: Bundle, users: Ids, items: Ids) -> None
 def _matching(
     before: Bundle, users: Ids, items: Ids
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the node numbers of common users and items, in the old run and in the new run."""
+    """Return the node numbers of users and items that the old run has learned, in both runs."""
     old_rows, new_rows = [], []
-    for old, new, old_first, new_first in (
-        (before.users, users, 0, 0),
-        (before.items, items, len(before.users), len(users)),
+    # Users and items without pairs were not learned: they start as in any run.
+    of_users, of_items = np.diff(before.train.indptr) > 0, before.item_degrees > 0
+    for old, new, learned, old_first, new_first in (
+        (before.users, users, of_users, 0, 0),
+        (before.items, items, of_items, len(before.users), len(users)),
     ):
         places = old.encode(new.values).astype(np.int64)
-        known = np.flatnonzero(places >= 0)
+        known = np.flatnonzero((places >= 0) & learned[places])
         old_rows.append(places[known] + old_first)
         new_rows.append(known + new_first)
     return np.concatenate(old_rows), np.concatenate(new_rows)
