@@ -74,6 +74,7 @@ bench: setup  ## ratios against peers and limits, one after another
 	$(BIN)/python -m benchmarks.recency
 	$(BIN)/python -m benchmarks.serving --reload
 	$(BIN)/python -m benchmarks.batch
+	$(BIN)/python -m benchmarks.ann
 	$(BIN)/python -m benchmarks.peers --dataset ml-latest-small
 	$(BIN)/python -m benchmarks.peers --dataset amazon-beauty
 

@@ -31,15 +31,16 @@ class Reply(NamedTuple):
 
 
 @contextmanager
-def served(folder: Path) -> Iterator[int]:
-    """Run `mgformer serve` in a process, and yield its port."""
+def served(folder: Path, *options: str, seconds: float = 60.0) -> Iterator[int]:
+    """Run `mgformer serve` in a process, and yield its port when it listens."""
     with socket.socket() as free:
         free.bind((HOST, 0))
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "mgformer", "serve", str(folder), "--port", str(port)]
+    command += options
     with tempfile.TemporaryFile() as log, subprocess.Popen(command, stderr=log) as process:
         try:
-            for _ in range(600):
+            for _ in range(int(10 * seconds)):
                 with socket.socket() as probe:
                     if probe.connect_ex((HOST, port)) == 0:
                         break

@@ -18,6 +18,9 @@ RUNS = """\
 Folder of a trained recommender; or several with names: a=RUN1 b=RUN2. The first is the default."""
 RULES = "Follow the rules of a TOML file instead of those of the recommender."
 FEEDBACK = "Take interactions at POST /feedback, and append them to a log in this folder."
+INDEX = """\
+How to search for items: exact scores all; ann searches an index and scores what it finds (extra
+`ann`); auto takes ann for large catalogs."""
 SHARE = """\
 Share of the users who get a model if a request names none: --share a=0.9 --share b=0.1. Can be
 repeated. By default, all get the first."""
@@ -38,6 +41,8 @@ def command(
     no_users: bool = Option(False, "--no-users", help="Do not list, search or compare users."),
     feedback: Path | None = Option(None, metavar="FOLDER", help=FEEDBACK),
     rules: Path | None = Option(None, metavar="FILE", help=RULES),
+    index: str = Option("auto", metavar="exact|ann|auto", help=INDEX),
+    exact_up_to: int = Option(1_000_000, min=0, help="Items up to which --index auto is exact."),
     max_k: int = Option(1_000, min=1, help="Largest k of a request."),
     max_body: int = Option(1_000_000, min=1, help="Largest body of a request, in bytes."),
     max_header: int = Option(32_768, min=256, help="Largest headers of a request, in bytes."),
@@ -64,6 +69,7 @@ def command(
         from mgformer.serving.limits import ConnectionLimits
         from mgformer.serving.models import check_shares
         from mgformer.serving.monitoring import LOGGING
+        from mgformer.serving.search import Search
         from mgformer.serving.security import allowed_hosts
     except ImportError:
         raise ConfigError("serving needs an extra: pip install 'mgformer[serve]'") from None
@@ -71,10 +77,13 @@ def command(
         check_writable(feedback)
     folders, shares = named_runs(runs), named_shares(share)
     check_shares(folders, shares)
+    search = Search(index, exact_up_to)
+    search.check()
     with working():
         # A broken bundle is reported once, before any worker starts.
         for folder in folders.values():
             bundle = load_bundle(folder, key_in(signed))
+            search.wants(bundle)
             if rules is not None:
                 Ruled(read_rules(rules), bundle.filters, bundle.items, str(rules))
     # Workers are separate processes. They read from the environment what to serve.
@@ -86,6 +95,7 @@ def command(
         "hosts": allowed_hosts(host, allow_host),
         "list_users": not no_users,
         "feedback": None if feedback is None else str(feedback.absolute()),
+        "search": {"kind": index, "exact_up_to": exact_up_to},
         "rules": None if rules is None else str(rules.absolute()),
     }
     os.environ[worker.OPTIONS] = json.dumps(options)

@@ -43,7 +43,7 @@ def best_items(
     """Return the lists of users by number, with the arguments of `top_k`."""
     caps = _caps(bundle, options)
     if bundle.ruled.is_empty and not caps and not options.diversity:
-        return top_k(scorer, users, options.k, **choice)
+        return _ranked(bundle, scorer, users, options.k, **choice)
     width = min(options.k, scorer.num_items)
     allowed = ~bundle.ruled.hidden
     if choice["allowed"] is not None:
@@ -75,6 +75,14 @@ def best_items(
                 items[user, place], scores[user, place] = item, score
         left, deep = np.array(unfinished, dtype=np.int64), min(4 * deep, scorer.num_items)
     return TopK(items, scores)
+
+
+def _ranked(
+    bundle: Bundle, scorer: Scorer, users: NDArray[np.integer], k: int, **choice: Any
+) -> TopK:
+    """Return the best items by an index, if the bundle has one, or of all items."""
+    rank = top_k if bundle.index is None else bundle.index.top_k
+    return rank(scorer, users, k, **choice)
 
 
 def _caps(bundle: Bundle, options: ListOptions) -> dict[str, int]:
@@ -114,11 +122,11 @@ def _boosted(
     """Return the best items by boosted scores; ties go to the smaller number."""
     groups = bundle.ruled.groups
     if len(groups) == 1 and groups[0][0] == 1.0:
-        return _padded(top_k(scorer, users, k, **choice), k)
+        return _padded(_ranked(bundle, scorer, users, k, **choice), k)
     parts = []
     for factor, mask in groups:
         allowed = {**choice, "allowed": choice["allowed"] & mask}
-        found = _padded(top_k(scorer, users, k, **allowed), k)
+        found = _padded(_ranked(bundle, scorer, users, k, **allowed), k)
         boosted = np.where(found.scores >= 0, found.scores * factor, found.scores / factor)
         parts.append((found.items, boosted.astype(np.float32)))
     items, scores = (np.concatenate(both, axis=1) for both in zip(*parts, strict=True))

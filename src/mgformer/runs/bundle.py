@@ -22,6 +22,7 @@ from mgformer.data.ids import Ids
 from mgformer.data.interactions import Interactions
 from mgformer.data.search import Searchable
 from mgformer.ranking.cold import Own
+from mgformer.ranking.index import Index
 from mgformer.ranking.scorers import Scorer, vectors_of, with_vectors
 from mgformer.runs.record import Record
 from mgformer.runs.rules import NO_RULES, Ruled, Rules
@@ -59,6 +60,8 @@ class Bundle:
     """Vectors of items with few pairs before attributes were blended in."""
     missing: NDArray[np.int64] | None = None
     """[U] test items of each user that have no id here; they count as misses."""
+    index: Index | None = None
+    """Makes lists of large catalogs approximate; None for exact lists. It is not saved."""
     stored_degrees: NDArray[np.int64] | None = None
     """[I] users of each item in train, if the pairs themselves were left out of the bundle."""
 

@@ -30,6 +30,7 @@ from mgformer.serving.models import DEFAULT, Models
 from mgformer.serving.monitoring import MODEL, Metrics
 from mgformer.serving.parameters import ModelName, SearchLimit, SearchText, first_id
 from mgformer.serving.reference import Reference
+from mgformer.serving.search import EXACT, Search
 from mgformer.serving.security import LOOPBACK, Access
 from mgformer.serving.short_way import answer_plainly
 from mgformer.serving.users import NO_USERS, add_users, refuse_users
@@ -52,6 +53,7 @@ def create_app(
     signature_key: bytes | None = None,
     feedback: Path | None = None,
     rules: Path | None = None,
+    search: Search = EXACT,
 ) -> FastAPI:
     """Return the service for the bundle in a folder, or for several bundles.
 
@@ -65,11 +67,12 @@ def create_app(
         watch_seconds: How often to look for a new bundle in the folder; None: never.
         signature_key: Load only bundles that are signed with this key.
         rules: A file of rules that all lists follow, instead of those of the bundles.
+        search: Whether lists are exact, or made with an index.
         feedback: Folder for the log of `POST /feedback`; None: feedback is refused.
     """
     folders = {DEFAULT: folder} if isinstance(folder, Path) else folder
     metrics = Metrics()
-    models = Models(folders, shares, metrics, key=signature_key, rules=rules)
+    models = Models(folders, shares, metrics, key=signature_key, rules=rules, search=search)
     journal, exposures = None, None
     if feedback is not None:
         journal = Journal(feedback, PREFIX, most_waiting=limits.waiting_feedback)

@@ -23,6 +23,7 @@ from mgformer.recommend.query import Query
 from mgformer.recommend.recommender import Recommender
 from mgformer.runs.bundle import Bundle
 from mgformer.runs.bundle_files import manifest_checksum, stamp_of
+from mgformer.serving.search import EXACT, Search
 
 Returned = TypeVar("Returned")
 
@@ -64,9 +65,11 @@ class Engine:
         compute: ThreadPoolExecutor | None = None,
         key: bytes | None = None,
         rules: Path | None = None,
+        search: Search = EXACT,
     ) -> None:
         self.folder, self.batch_limit, self.queue_limit = folder, batch_limit, queue_limit
         self.quick_products, self._key, self._rules = quick_products, key, rules
+        self._search = search
         self._stamp = self._stamp_now()
         self.loaded = self._load()
         self._compute = compute or ThreadPoolExecutor(1, thread_name_prefix="compute")
@@ -86,6 +89,7 @@ class Engine:
         rules = self._rules_now()
         if self._rules is not None:
             recommender = recommender.with_rules(self._rules)
+        recommender = self._search.prepared(recommender)
         # Compute what all answers share, so that the first request does not wait for it.
         users, items = recommender.bundle.users, recommender.bundle.items
         users.prepare()

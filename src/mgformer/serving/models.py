@@ -24,6 +24,7 @@ from mgformer.recommend.answer import Answer
 from mgformer.recommend.query import Query
 from mgformer.serving.engine import Engine
 from mgformer.serving.monitoring import MODEL, Metrics
+from mgformer.serving.search import EXACT, Search
 
 DEFAULT = "default"
 """Name of the model of a service that has only one."""
@@ -53,13 +54,14 @@ class Models:
         *,
         key: bytes | None = None,
         rules: Path | None = None,
+        search: Search = EXACT,
     ) -> None:
         complete = check_shares(folders, shares or {})
         self._metrics, self._compute = metrics, ThreadPoolExecutor(1, thread_name_prefix="compute")
         self._served = {
             name: Served(
                 name,
-                Engine(folder, compute=self._compute, key=key, rules=rules),
+                Engine(folder, compute=self._compute, key=key, rules=rules, search=search),
                 complete[name],
             )
             for name, folder in folders.items()
@@ -171,7 +173,9 @@ class Models:
         """Return all figures in the text format of Prometheus."""
         for served in self:
             engine = served.engine
-            self._metrics.show_state(served.name, engine.waiting, engine.loaded.since)
+            index = engine.bundle.index
+            recall = None if index is None else index.recall
+            self._metrics.show_state(served.name, engine.waiting, engine.loaded.since, recall)
         return self._metrics.text()
 
     def close(self) -> None:

@@ -36,6 +36,8 @@ class Metrics:
         self._waiting = Gauge("waiting", "Requests in the queue.", labels, **own)
         about = "When the bundle in service was loaded."
         self._loaded = Gauge("loaded_timestamp_seconds", about, labels, **own)
+        about = "Recall@20 of the index against exact lists; only with an index."
+        self._recall = Gauge("index_recall", about, labels, **own)
 
     def count_request(
         self, method: str, path: str, status: int, seconds: float, model: str = ""
@@ -63,10 +65,14 @@ class Metrics:
         """Count accepted interactions."""
         self._feedback.labels(self.worker).inc(number)
 
-    def show_state(self, model: str, waiting: int, loaded_at: float) -> None:
-        """Set how many requests of a model wait, and when its bundle was loaded."""
+    def show_state(
+        self, model: str, waiting: int, loaded_at: float, recall: float | None = None
+    ) -> None:
+        """Set how many requests of a model wait, when it was loaded, and how good its index is."""
         self._waiting.labels(self.worker, model).set(waiting)
         self._loaded.labels(self.worker, model).set(loaded_at)
+        if recall is not None:
+            self._recall.labels(self.worker, model).set(recall)
 
     def text(self) -> bytes:
         """Return all figures in the text format of Prometheus."""

@@ -16,6 +16,7 @@ from threadpoolctl import threadpool_limits
 from mgformer.errors import MgformerError
 from mgformer.serving.app import create_app
 from mgformer.serving.limits import Limits
+from mgformer.serving.search import Search
 from mgformer.signatures import read_key
 
 KEY, OPTIONS = "MGFORMER_API_KEY", "MGFORMER_SERVE_OPTIONS"
@@ -53,6 +54,7 @@ def app(pause_seconds: float = 10.0) -> FastAPI:
         options["feedback"] = None if log_folder is None else Path(log_folder)
         rules = options.pop("rules", None)
         options["rules"] = None if rules is None else Path(rules)
+        options["search"] = Search(**options.get("search", {}))
         service = create_app(folders, signature_key=key, **options)
     except MgformerError as error:
         # The command has checked the bundle before the first worker, so this worker replaces one
