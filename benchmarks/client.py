@@ -32,12 +32,20 @@ class Reply(NamedTuple):
 
 @contextmanager
 def served(folder: Path, *options: str, seconds: float = 60.0) -> Iterator[int]:
-    """Run `mgformer serve` in a process, and yield its port when it listens."""
+    """Run `mgformer serve` for one bundle in a process, and yield its port when it listens."""
+    with serving(str(folder), *options, seconds=seconds) as (port, _):
+        yield port
+
+
+@contextmanager
+def serving(
+    *arguments: str, seconds: float = 60.0
+) -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
+    """Run `mgformer serve` with arguments, and yield its port and its process."""
     with socket.socket() as free:
         free.bind((HOST, 0))
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", "mgformer", "serve", str(folder), "--port", str(port)]
-    command += options
+    command = [sys.executable, "-m", "mgformer", "serve", *arguments, "--port", str(port)]
     with tempfile.TemporaryFile() as log, subprocess.Popen(command, stderr=log) as process:
         try:
             for _ in range(int(10 * seconds)):
@@ -46,9 +54,21 @@ def served(folder: Path, *options: str, seconds: float = 60.0) -> Iterator[int]:
                         break
                 assert process.poll() is None, "the service did not start"
                 time.sleep(0.1)
-            yield port
+            yield port, process
         finally:
             process.terminate()
+
+
+def reloads(port: int) -> int:
+    """Return how many bundles the service has loaded after the first ones."""
+    (reply,) = ask_in_turn(port, [get("/metrics")])
+    loaded = re.findall(rb'mgformer_reloads_total\{[^}]*result="loaded"[^}]*\} (\d+)', reply.body)
+    return sum(map(int, loaded))
+
+
+def get(path: str) -> bytes:
+    """Return a request as it goes over the wire."""
+    return f"GET {path} HTTP/1.1\r\nHost: {HOST}\r\n\r\n".encode()
 
 
 def post(path: str, content: object = None) -> bytes:

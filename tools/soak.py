@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.client import HOST, ask_in_turn, load, post, served
+from benchmarks.client import ask_in_turn, get, load, post, reloads, served
 from threadpoolctl import threadpool_limits
 
 from mgformer.recommend.recommender import Recommender
@@ -129,24 +129,12 @@ def requests(recommender: Recommender) -> list[bytes]:
     return wire
 
 
-def get(path: str) -> bytes:
-    """Return a request as it goes over the wire."""
-    return f"GET {path} HTTP/1.1\r\nHost: {HOST}\r\n\r\n".encode()
-
-
 def pid(port: int) -> int:
     """Return the process id of the worker."""
     (reply,) = ask_in_turn(port, [get("/metrics")])
     found = re.search(rb'worker="(\d+)"', reply.body)
     assert found, reply.body
     return int(found[1])
-
-
-def reloads(port: int) -> int:
-    """Return how many bundles the worker has loaded after the first."""
-    (reply,) = ask_in_turn(port, [get("/metrics")])
-    found = re.search(rb'mgformer_reloads_total\{[^}]*result="loaded"[^}]*\} (\d+)', reply.body)
-    return int(found[1]) if found else 0
 
 
 def rss_mb(process: int) -> float:

@@ -13,9 +13,6 @@ import argparse
 import json
 import os
 import signal
-import socket
-import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -25,13 +22,14 @@ from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any
 
+from benchmarks.client import HOST, reloads, serving
 from threadpoolctl import threadpool_limits
 
 from mgformer.data.formats.feedback import entries_of, files_of
 from mgformer.recommend.recommender import Recommender
 from tools.reliability import Row, save_rows
 
-HOST, CONNECTIONS = "127.0.0.1", 8
+CONNECTIONS = 8
 SHARES = {"a": 0.7, "b": 0.3}
 RELOAD_SECONDS = 2.0
 AFTER = 500
@@ -101,20 +99,12 @@ def try_it(place: Path, turns: list[Recommender], requests: int) -> dict[str, An
         turns[0].save(place / name)
     users = turns[0].bundle.users.values.to_list()
     seen, ended, killed = Seen(), threading.Event(), threading.Event()
-    with socket.socket() as free:
-        free.bind((HOST, 0))
-        port = free.getsockname()[1]
-    command = [
-        *(sys.executable, "-m", "mgformer", "serve", "--port", str(port)),
+    arguments = [
         *(f"{name}={place / name}" for name in SHARES),
         *(part for name, share in SHARES.items() for part in ("--share", f"{name}={share}")),
         *("--feedback", str(place / "feedback")),
     ]
-    with (
-        (place / "stderr").open("w") as log,
-        subprocess.Popen(command, stderr=log, text=True) as process,
-    ):
-        wait_for(port, process)
+    with serving(*arguments) as (port, process):
         began = time.monotonic()
         numbers = iter(range(requests))
         clients = [
@@ -127,7 +117,7 @@ def try_it(place: Path, turns: list[Recommender], requests: int) -> dict[str, An
         for thread in clients:
             thread.join()
         seconds = time.monotonic() - began
-        seen_before, reloads = Counter(seen.statuses), reload_count(port)
+        seen_before, num_reloads = Counter(seen.statuses), reloads(port)
         failed = seen.broken + sum(count for status, count in seen_before.items() if status >= 500)
         # Now feedback only, and the kill in the middle of it.
         clients = [
@@ -159,7 +149,7 @@ def try_it(place: Path, turns: list[Recommender], requests: int) -> dict[str, An
         "failed": failed,
         "seconds": round(seconds, 1),
         "requests_per_second": round(requests / seconds, 1),
-        "reloads": reloads,
+        "reloads": num_reloads,
         "accepted": len(seen.accepted),
         "lost": sum(user not in stored for user in seen.accepted),
         "doubled": sum(stored[user] > 1 for user in seen.accepted),
@@ -233,26 +223,6 @@ def replace_bundles(place: Path, turns: list[Recommender], ended: threading.Even
         turn += 1
         for name in SHARES:
             turns[turn % 2].save(place / name)
-
-
-def wait_for(port: int, process: "subprocess.Popen[str]") -> None:
-    """Wait until the service accepts connections."""
-    while True:
-        assert process.poll() is None, "the service did not start"
-        with socket.socket() as probe:
-            if probe.connect_ex((HOST, port)) == 0:
-                return
-        time.sleep(0.1)
-
-
-def reload_count(port: int) -> int:
-    """Return how many bundles were loaded after the first ones."""
-    connection = HTTPConnection(HOST, port, timeout=120)
-    connection.request("GET", "/metrics")
-    lines = connection.getresponse().read().decode().splitlines()
-    connection.close()
-    wanted = [line for line in lines if line.startswith("mgformer_reloads_total")]
-    return sum(int(float(line.split()[-1])) for line in wanted if 'result="loaded"' in line)
 
 
 if __name__ == "__main__":
