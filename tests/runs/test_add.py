@@ -19,7 +19,7 @@ from mgformer.runs.forget import forget
 from mgformer.runs.histories import without_histories
 from mgformer.runs.refit import refit
 from mgformer.runs.refresh import read_new, refresh
-from mgformer.runs.warm_start import together
+from mgformer.runs.warm_start import adopt, together
 
 TASTES, EACH, NUM_USERS = 4, 9, 48
 CASES = {
@@ -363,6 +363,19 @@ def test_training_goes_on_from_a_grown_recommender(folder: Path):
     rows = torch.from_numpy(grown.items.encode(old.items.values) + len(old.users))
     assert torch.equal(table[: len(old.users)], before[: len(old.users)])
     assert torch.equal(table[rows.long()], before[len(old.users) :])
+
+
+def test_a_warm_start_takes_over_only_what_was_learned(folder: Path):
+    grown = trained("dot", folder).add_items(NEW_ITEMS).bundle
+    ((name, table),) = grown.weights.items()
+    model = torch.nn.Module()
+    model.register_parameter(name, torch.nn.Parameter(torch.full(table.shape, 7.0)))
+    adopt(model, grown, grown.users, grown.items)  # type: ignore[arg-type]
+    found, num_users = model.state_dict()[name], len(grown.users)
+    is_learned = torch.from_numpy(grown.item_degrees > 0)
+    assert torch.equal(found[:num_users], table[:num_users])
+    assert torch.equal(found[num_users:][is_learned], table[num_users:][is_learned])
+    assert (found[num_users:][~is_learned] == 7).all()
 
 
 def test_items_can_be_added_without_histories(folder: Path):
