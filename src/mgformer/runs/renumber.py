@@ -111,7 +111,7 @@ def tables_among(
         )
         return {}
     nodes = np.concatenate([users, np.where(items >= 0, items + num_users, -1)])
-    places = {num_users: users, num_items: items, num_users + num_items: nodes}
+    places = {num_users: users, num_users + num_items: nodes}
     return {
         name: rows_at(table, places[_length(table)]) if _length(table) in places else table
         for name, table in weights.items()
