@@ -147,7 +147,7 @@ def one_size(path: Path, options: argparse.Namespace) -> dict[str, Any]:
         model = Guided(config, graph, rng)
     train_config = TrainConfig(optimizer="rows", batch_size=options.batch)
     optimizers = build_optimizers(model, train_config)
-    milliseconds = steps_of(model, train, optimizers, options, marks)
+    milliseconds, table_rows = steps_of(model, train, optimizers, options, marks)
     # A run also holds the best weights so far, and the optimizer keeps its memory.
     best = [parameter.detach().clone() for parameter in model.parameters()]
     with marks.phase("scorer"), torch.no_grad():
@@ -169,6 +169,7 @@ def one_size(path: Path, options: argparse.Namespace) -> dict[str, Any]:
         "phases": marks.phases,
         "preparing_seconds": round(sum(seconds_of.get(name, 0.0) for name in PREPARING), 2),
         "step_ms": milliseconds,
+        "step_rows": table_rows,
         "steps_of_an_epoch": num_batches(train, options.batch),
         "most_mb": max(own["peak_mb"] for own in marks.phases.values()),
     }
@@ -180,8 +181,8 @@ def steps_of(
     optimizers: list[torch.optim.Optimizer],
     options: argparse.Namespace,
     marks: Marks,
-) -> float:
-    """Make steps; return the median of their milliseconds."""
+) -> tuple[float, int]:
+    """Make steps; return the median of their milliseconds, and the rows that the last reached."""
     with marks.phase(f"{options.steps:,} steps"):
         generator = torch.Generator().manual_seed(0)
         batches = shuffled_batches(train, options.batch, np.random.default_rng(0))
@@ -193,7 +194,9 @@ def steps_of(
                 break
             step_on(batch, model, optimizers, generator)
         taken = [later - earlier for earlier, later in pairwise(moments)]
-    return round(1000 * median(taken), 3)
+    gradient = model.tokens.grad
+    assert gradient is not None
+    return round(1000 * median(taken), 3), len(gradient.coalesce().indices()[0])
 
 
 def summary(found: list[dict[str, Any]]) -> tuple[list[list[str]], dict[str, Any]]:
@@ -206,6 +209,7 @@ def summary(found: list[dict[str, Any]]) -> tuple[list[list[str]], dict[str, Any
     most = [one["most_mb"] for one in found]
     rows += [
         ["a step", *(f"{one['step_ms']:.2f} ms" for one in found)],
+        ["rows of the table that a step reaches", *(f"{one['step_rows']:,}" for one in found)],
         ["an epoch, extrapolated from the steps", *(f"{s / 60:,.1f} min" for s in epochs)],
         ["most memory", *(f"{mb:,} MB" for mb in most)],
         [

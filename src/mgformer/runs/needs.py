@@ -88,7 +88,9 @@ def needs(
     """
     size = Size(pairs.num_users, pairs.num_items, len(pairs))
     own = config.model_class.footprint(config.model, size)
-    phases = tuple(_phases(config, pairs, size, own))
+    arrays = [a for a in (pairs.times, pairs.places, pairs.weights) if a is not None]
+    values, guess = sum(a.itemsize for a in arrays), guess_seconds(pairs).get(config.model_name)
+    phases = tuple(phases_of(config, size, own, values=values, guess=guess))
     disk, certain_disk = _disk(own, size, is_trained=config.trainable)
     place = Path() if folder is None else folder.absolute()
     while not place.exists():
@@ -162,18 +164,29 @@ def _is_refused(config: RunConfig, settings: list[str], pairs: Interactions) -> 
     return not needs(changed, pairs).fits
 
 
-def _phases(config: RunConfig, pairs: Interactions, size: Size, own: Footprint) -> Iterator[Need]:
-    """Yield the phases after reading, which has been done: the process holds the pairs."""
+def phases_of(
+    config: RunConfig,
+    size: Size,
+    own: Footprint,
+    *,
+    values: int = 0,
+    guess: float | None = None,
+) -> Iterator[Need]:
+    """Yield the phases after reading, which has been done: the process holds the pairs.
+
+    Args:
+        config: The run.
+        size: Counts of its data.
+        own: What the model needs.
+        values: Bytes of the time, place and weight of a pair.
+        guess: Seconds of preparing; for guided, those of an epoch too.
+    """
     num_pairs, num_nodes = size.num_pairs, size.num_nodes
-    values = (pairs.times, pairs.places, pairs.weights)
-    of_a_pair = 4 + sum(array.itemsize for array in values if array is not None)
-    parts = of_a_pair * num_pairs + 24 * size.num_users
+    parts = (4 + values) * num_pairs + 24 * size.num_users
     # Keys of pairs and their order, while they are sorted within users.
     yield Need("splitting", parts + 24 * num_pairs, parts)
     # Users of training pairs, and the ones of their matrix.
     held = parts + 8 * num_pairs
-    guesses = guess_seconds(pairs)
-    guess = guesses.get(config.model_name)
     preparing = guess
     dim = getattr(config.model, "dim", 0)
     epoch = epoch_seconds(num_nodes, num_pairs, dim, rows=config.train.optimizer == "rows")

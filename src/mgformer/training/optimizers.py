@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.optim import Adam, Optimizer
 from torch.optim.adam import adam
 
+from mgformer.device import on_host
 from mgformer.errors import ConfigError
 from mgformer.models.base import TrainableModel
 from mgformer.training.options import TrainConfig
@@ -46,8 +47,7 @@ class RowAdam(Optimizer):
             state |= {"step": step, "mean": torch.zeros_like(table)}
             state["square"] = torch.zeros_like(table)
         assert table.grad is not None
-        gradient = table.grad.coalesce()
-        (rows,), gradients = gradient.indices(), gradient.values()
+        rows, gradients = _rows_of(table.grad)
         kept = [table, state["mean"], state["square"]]
         values, mean, square = parts = [whole.index_select(0, rows) for whole in kept]
         adam(
@@ -69,6 +69,20 @@ class RowAdam(Optimizer):
         )
         for whole, part in zip(kept, parts, strict=True):
             whole.index_copy_(0, rows, part)
+
+
+def _rows_of(gradient: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the distinct rows [r] of a sparse gradient, ascending, and their values [r, d].
+
+    If they are in order already, as after one lookup of distinct rows, nothing is sorted or copied.
+    """
+    if on_host(gradient):
+        (rows,), values = gradient._indices(), gradient._values()
+        if bool((rows[1:] > rows[:-1]).all()):
+            return rows, values
+    gradient = gradient.coalesce()
+    (rows,), values = gradient.indices(), gradient.values()
+    return rows, values
 
 
 def build_optimizers(model: TrainableModel, options: TrainConfig) -> list[Optimizer]:
