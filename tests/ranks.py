@@ -14,6 +14,8 @@ import torch.multiprocessing as mp
 
 from mgformer.data.sampling import shuffled_batches
 from mgformer.graph.bipartite import Graph
+from mgformer.graph.regression import local_ridges, nearest_items
+from mgformer.graph.sparse import top_of_product
 from mgformer.models import model_class
 from mgformer.models.base import TrainableModel
 from mgformer.nn.kernel_attention import kernel_attention
@@ -127,8 +129,25 @@ def steps(
     return {"losses": losses[:count], "vectors": vectors.tolist(), "own": own, "sent": sent[0]}
 
 
+def structure() -> dict[str, Any]:
+    """Return lists and regressions in several blocks, and how many bytes were sent for them."""
+    before, r = current().sent, planted(60, 40).interactions
+    found = {
+        "lists": top_of_product(sp.csr_array(r.T), r, 5, block_entries=400),
+        "of one block": nearest_items(r, 7),
+        "regression": local_ridges(r, 9, (1.0, 5.0), 0.1, block_entries=300)[1],
+        "wanted": local_ridges(r, 9, (3.0,), 0.1, wanted=np.arange(40) % 7 == 0)[0],
+    }
+    parts = {
+        name: [str(part.dtype), part.tolist()]
+        for kind, m in found.items()
+        for name, part in ((f"{kind}.{n}", getattr(m, n)) for n in ("indptr", "indices", "data"))
+    }
+    return {"parts": parts, "sent": current().sent - before}
+
+
 def everything() -> dict[str, Any]:
-    """Steps of all models, and a whole run on the demo data."""
+    """Structure, steps of all models, and a whole run on the demo data."""
     found: dict[str, Any] = {form: steps(form, "adam", double=True) for form in FORMS}
     found |= {
         f"{form}/{optimizer}": steps(form, optimizer)
@@ -136,6 +155,7 @@ def everything() -> dict[str, Any]:
         for optimizer in OPTIMIZERS
         if form not in DELICATE and not (optimizer == "rows" and form in DENSE)
     }
+    found = {"steps": found, "structure": structure()}
     bundle = train(build_config(DEMO))
     record = bundle.record
     assert bundle.per_user is not None

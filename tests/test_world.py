@@ -1,5 +1,9 @@
 """Several processes train as one: the same losses, the same metrics, and few bytes."""
 
+import json
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +13,9 @@ from mgformer.models import BUILTIN, model_class
 from mgformer.models.base import TrainableModel
 from mgformer.world import Shards, World, bounds, current
 from tests import ranks
+from tests.command import succeed
 from tests.nn.test_kernel_attention import Nodes
+from tests.runs.test_killed_rank import environment
 
 
 @pytest.fixture(scope="module")
@@ -24,26 +30,49 @@ def several(request, tmp_path_factory):
 
 @pytest.mark.slow
 def test_ranks_train_as_one_process_does(alone, several):
-    for form in (name for name in alone if name != "run"):
-        one = alone[form]
+    for form, one in alone["steps"].items():
+        of_ranks = [rank["steps"][form] for rank in several]
         assert np.ptp(one["losses"]) > 1e-2, form
-        owned = [rank[form]["own"] for rank in several]
+        owned = [rank["own"] for rank in of_ranks]
         assert sum(owned) == one["own"]
         assert max(owned) < 1.3 * one["own"] / len(several)
-        for rank in several:
-            exact = form in ranks.FORMS  # in float64
+        exact = form in ranks.FORMS  # in float64
+        loss_error, vector_error = (1e-9, 1e-8) if exact else (1e-5, 1e-4)
+        for rank in of_ranks:
+            np.testing.assert_allclose(rank["losses"], one["losses"], rtol=loss_error, err_msg=form)
             np.testing.assert_allclose(
-                rank[form]["losses"], one["losses"], rtol=1e-9 if exact else 1e-5, err_msg=form
+                rank["vectors"], one["vectors"], rtol=0, atol=vector_error, err_msg=form
             )
-            np.testing.assert_allclose(
-                rank[form]["vectors"],
-                one["vectors"],
-                rtol=0,
-                atol=1e-8 if exact else 1e-4,
-                err_msg=form,
-            )
-            assert rank[form]["vectors"] == several[0][form]["vectors"]  # to the bit
-            assert rank[form]["sent"] > 0
+            assert rank["vectors"] == of_ranks[0]["vectors"]  # to the bit
+            assert rank["sent"] > 0
+
+
+@pytest.mark.slow
+def test_evaluate_divides_its_users(tmp_path):
+    command = ["evaluate", tmp_path / "run", "--json", "--device", "cpu"]
+    succeed("train", "demo", "--model", "itemknn", "--out", tmp_path / "run")
+    settings = {"WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": ranks.free_port()}
+    each = [
+        subprocess.Popen(
+            [sys.executable, "-m", "mgformer", *map(str, command)],
+            env=environment(RANK=rank, **settings),
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    first, second = (process.communicate(timeout=600)[0] for process in each)
+    assert json.loads(first) == json.loads(succeed(*command))
+    assert second == ""
+
+
+@pytest.mark.slow
+def test_lists_and_regressions_are_those_of_one_process(alone, several):
+    expected = alone["structure"]["parts"]
+    assert len(expected["regression.data"][1]) > 100
+    for rank in several:
+        assert rank["structure"]["sent"] > 0
+        assert rank["structure"]["parts"] == expected  # to the bit
 
 
 @pytest.mark.slow

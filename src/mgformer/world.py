@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -32,6 +32,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from mgformer.device import HOST
 
+T = TypeVar("T", bound=np.generic)
 TIMEOUT = timedelta(minutes=30)
 """How long a rank waits for the others: they prepare and write at different speeds."""
 # The name before torch 2.13 is deprecated there.
@@ -67,6 +68,21 @@ class World:
         with _lost():
             _all_gather(every, flat.contiguous())
         return every.reshape(self.size, -1)[:, : own.numel()].reshape(self.size, *own.shape)
+
+    def concatenated(self, own: NDArray[T]) -> NDArray[T]:
+        """Return the rows of the arrays [n, …] of all ranks, in the order of the ranks."""
+        if self.size == 1:
+            return own
+        counts = self.gathered(torch.tensor([len(own)], device=HOST)).flatten().tolist()
+        padded = np.zeros((max(counts), *own.shape[1:]), dtype=own.dtype)
+        padded[: len(own)] = own
+        every = self.gathered(torch.from_numpy(padded)).numpy()
+        return np.concatenate([rows[:count] for rows, count in zip(every, counts, strict=True)])
+
+    def part_of(self, count: int) -> slice:
+        """Return the own block of so many things; blocks in the order of the ranks are all."""
+        edges = bounds(count, self.size)
+        return slice(edges[self.rank], edges[self.rank + 1])
 
     def exchanged(self, blocks: Tensor) -> Tensor:
         """Return block r of every rank's blocks [R, …], for the own rank r."""

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from mgformer.graph.sparse import block_slices, kept_entries, ranges, top_of_product
 from mgformer.progress import phase
+from mgformer.world import current
 
 THREAD_ENTRIES = 1 << 21
 """Numbers that a thread holds at a time, unless one item needs more."""
@@ -81,6 +82,8 @@ def local_ridges(
 ) -> list[sp.csr_array]:
     """Return B [I, I] for each of several λ; most of the work is shared.
 
+    Processes that train together divide the systems, and all get all weights.
+
     Args:
         interactions: R [U, I]: ones or, with weights, their roots. A pair of weight w then counts
             w times in its own item, and √(w w') times with another of the same user.
@@ -95,15 +98,22 @@ def local_ridges(
     system = _Systems(items, near, l2s, dropout)
     weights = np.empty((len(l2s), near.nnz), dtype=np.float32)
 
-    def solve(chosen: NDArray[np.intp]) -> int:
+    def solve(chosen: NDArray[np.intp]) -> NDArray[np.intp]:
         places, found = system.solve(chosen)
         weights[:, places] = found
-        return len(chosen)
+        return places
 
-    count = int(np.count_nonzero(system.counts))
-    with phase("item regression", count) as advance, _one_thread_each() as threads:
-        for done in threads.map(solve, system.blocks(block_entries)):
-            advance(done)
+    world, solved = current(), [np.zeros(0, dtype=np.intp)]
+    blocks = list(system.blocks(block_entries))
+    blocks = blocks[world.part_of(len(blocks))]
+    with phase("item regression", sum(map(len, blocks))) as advance, _one_thread_each() as threads:
+        for block, places in zip(blocks, threads.map(solve, blocks), strict=True):
+            solved.append(places)
+            advance(len(block))
+    if world.size > 1:
+        own = np.concatenate(solved)
+        found = world.concatenated(np.ascontiguousarray(weights[:, own].T))
+        weights[:, world.concatenated(own)] = found.T
     by_target = (sp.csr_array((one, near.indices, near.indptr), near.shape) for one in weights)
     return [sp.csr_array(one.T.tocsr()) for one in by_target]
 

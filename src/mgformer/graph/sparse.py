@@ -20,6 +20,7 @@ from torch.nn import functional
 
 from mgformer.device import on_host
 from mgformer.progress import phase
+from mgformer.world import World, current
 
 INT32_MAX = 2**31 - 1
 """Largest index of 32 bits; a matrix with more entries has indices of 64."""
@@ -202,7 +203,8 @@ def top_of_product(
 ) -> sp.csr_array:
     """Return the k largest positive entries of each row of left @ right [M, N].
 
-    Threads share the rows. The cost grows with the entries of the product, not with M × N.
+    Threads share the rows, and so do processes that train together; all of these get all rows. The
+    cost grows with the entries of the product, not with M × N.
 
     Args:
         left: [M, any].
@@ -226,13 +228,27 @@ def top_of_product(
             block = sp.csr_array(block - block.multiply(left_out[rows]))
         return top_per_row(block, k)
 
-    kept, blocks = [], product_blocks(left, right, block_entries)
+    world, kept = current(), []
+    blocks = product_blocks(left, right, block_entries)
+    blocks = blocks[world.part_of(len(blocks))]
     threads = ThreadPoolExecutor(torch.get_num_threads())
-    with phase(name, left.shape[0]) as advance, threads:
+    with phase(name, sum(rows.stop - rows.start for rows in blocks)) as advance, threads:
         for rows, block in zip(blocks, threads.map(top, blocks), strict=True):
             kept.append(block)
             advance(rows.stop - rows.start)
-    return stacked(kept, right.shape[1])
+    return _of_all(stacked(kept, right.shape[1]), world)
+
+
+def _of_all(own: sp.csr_array, world: World) -> sp.csr_array:
+    """Return the rows of the matrices of all processes."""
+    if world.size == 1:
+        return own
+    counts = world.concatenated(np.diff(own.indptr).astype(np.int64))
+    starts = np.concatenate([[0], np.cumsum(counts)])
+    kind = np.int32 if starts[-1] <= INT32_MAX else np.int64
+    columns = world.concatenated(own.indices.astype(np.int32))
+    parts = world.concatenated(own.data), columns, starts.astype(kind)
+    return sp.csr_array(parts, shape=(len(counts), own.shape[1]))
 
 
 def stacked(blocks: list[sp.csr_array], num_columns: int) -> sp.csr_array:

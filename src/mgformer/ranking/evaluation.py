@@ -10,7 +10,6 @@ from typing import Literal, Protocol
 
 import numpy as np
 import scipy.sparse as sp
-import torch
 from numpy.typing import NDArray
 from pydantic import BaseModel, Field, field_validator
 
@@ -20,7 +19,7 @@ from mgformer.ranking import metrics
 from mgformer.ranking.ages import AGES, UNSEEN, item_ages
 from mgformer.ranking.scorers import Scorer
 from mgformer.ranking.topk import top_k
-from mgformer.world import bounds, current
+from mgformer.world import current
 
 GROUPS = ("unpopular", "normal", "popular")
 GROUP_SHARES = (0.80, 0.15, 0.05)
@@ -170,8 +169,7 @@ def _ranked(
 ) -> NDArray[np.int32]:
     """Return the lists of users; every process ranks a part of them, and all get all lists."""
     world = current()
-    edges = bounds(len(users), world.size)
-    own = users[edges[world.rank] : edges[world.rank + 1]]
+    own = users[world.part_of(len(users))]
     lists = top_k(
         scorer,
         own,
@@ -180,13 +178,7 @@ def _ranked(
         candidates=candidates,
         memory_mb=options.memory_mb,
     ).items
-    if world.size == 1:
-        return lists
-    longest = max(np.diff(edges))
-    padded = np.full((longest, lists.shape[1]), -1, dtype=np.int32)
-    padded[: len(own)] = lists
-    gathered = world.gathered(torch.from_numpy(padded)).numpy()
-    return np.concatenate([gathered[r, :n] for r, n in enumerate(np.diff(edges))])
+    return world.concatenated(lists)
 
 
 class Parts(Protocol):
