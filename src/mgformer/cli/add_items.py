@@ -20,8 +20,8 @@ def command(
     """Add new items by their attributes, without training.
 
     FILE has a column of ids and columns that the recommender knows from data.items. A new item gets
-    the vector, or the item-item weights, that a regression on attributes predicts. An item that is
-    there gets the attributes of the file; empty fields change nothing. By default the recommender
-    in RUN is replaced in one step.
+    the vector, or the item-item weights, that a regression on attributes predicts. A known item
+    gets the attributes of the file; empty fields change nothing. By default the recommender in RUN
+    is replaced in one step.
     """
     add_and_save("item", run, file, settings, target, sign, signed, as_json)

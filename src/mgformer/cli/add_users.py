@@ -20,8 +20,8 @@ def command(
     """Add new users by their attributes, without training.
 
     FILE has a column of ids and columns that the recommender knows from data.users. A new user gets
-    the vector, or the history, that a regression on attributes predicts. A user who is there gets
-    the attributes of the file; empty fields change nothing. By default the recommender in RUN is
+    the vector, or the history, that a regression on attributes predicts. A known user gets the
+    attributes of the file; empty fields change nothing. By default the recommender in RUN is
     replaced in one step.
     """
     add_and_save("user", run, file, settings, target, sign, signed, as_json)

@@ -31,8 +31,9 @@ def command(
 ) -> None:
     """Test models at several moments in time, each on what came next.
 
-    At each cut, a model is trained on what was known then. The data must have times. Run the same
-    command again to continue: runs that are in --out are not repeated.
+    At each cut, a model is trained on the interactions before it and tested on those in the window
+    after it. The data must have times. Run the same command again to continue: runs that are in
+    --out are not repeated.
     """
     from mgformer.data.cuts import check_cuts
     from mgformer.experiments.backtest import backtest, rows_of

@@ -11,13 +11,14 @@ from mgformer.cli.options import AsJson, RunFolder, Signed, key_in, place
 def command(
     run: RunFolder,
     form: str = Option("parquet", "--format", help="One of parquet, npz, faiss, onnx and card."),
-    target: Path | None = place("Folder.", "RUN/export"),
+    target: Path | None = place("Folder of the files.", "RUN/export"),
     signed: Signed = None,
     as_json: AsJson = False,
 ) -> None:
     """Write a recommender as files for other programs.
 
-    These are vectors or item-item weights, a search index, an ONNX model, or a model card.
+    --format chooses vectors or item-item weights (parquet, npz), a search index (faiss), an ONNX
+    model (onnx), or a model card (card).
     """
     from mgformer.recommend.export import check_form, export  # here, so that --help is instant
     from mgformer.runs.bundle_files import load_bundle

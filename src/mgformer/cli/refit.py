@@ -32,8 +32,8 @@ def command(
 ) -> None:
     """Train a tested recommender again on all its pairs, for production.
 
-    It also trains on the held-out pairs. Epochs and score stay as they were chosen on validation.
-    The figures stay those of the tested model, because no pairs are left to test on.
+    The held-out pairs are included. Epochs and score stay as they were chosen on validation. The
+    record keeps the figures of the tested model, because no pairs are left to test on.
     """
     from mgformer.locks import locked
     from mgformer.models import import_model

@@ -32,10 +32,11 @@ def command(
 ) -> None:
     """Add new interactions to a trained recommender, without training.
 
-    Popularity, trend and histories follow the new interactions, and new users get lists. What the
-    model has learned stays. Pairs with new items are left out: train again to recommend them. The
-    data are read with the options of the run; --set data.time=NAME changes one. By default the
-    recommender in RUN is replaced in one step.
+    Popularity, trend and histories include the new interactions, and new users get lists. What the
+    model has learned stays. Pairs with new items are left out: train again, or add the items by
+    their attributes first (mgformer add-items). The file is read with the options of the run;
+    --set data.time=NAME changes one of them. By default the recommender in RUN is replaced in one
+    step.
     """
     from mgformer.locks import locked
     from mgformer.runs.bundle_files import check_folder, load_bundle, save_bundle

@@ -20,9 +20,9 @@ def command(
 ) -> None:
     """Show, set or remove the rules of a recommender.
 
-    Rules hide, pin and boost items, and cap how many share a value of an attribute. All lists of
-    the recommender follow them, and a running service takes them up. The new rules are checked
-    against its items first.
+    Rules hide, pin and boost items, and limit how many items of a list share a value of an
+    attribute. All lists of the recommender follow them. A running service uses new rules within
+    seconds. New rules are checked against the items of the recommender first.
     """
     from dataclasses import replace
 

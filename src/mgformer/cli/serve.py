@@ -42,7 +42,9 @@ def command(
     feedback: Path | None = Option(None, metavar="FOLDER", help=FEEDBACK),
     rules: Path | None = Option(None, metavar="FILE", help=RULES),
     index: str = Option("auto", metavar="exact|ann|auto", help=INDEX),
-    exact_up_to: int = Option(1_000_000, min=0, help="Items up to which --index auto is exact."),
+    exact_up_to: int = Option(
+        1_000_000, min=0, help="Number of items up to which --index auto is exact."
+    ),
     max_k: int = Option(1_000, min=1, help="Largest k of a request."),
     max_body: int = Option(1_000_000, min=1, help="Largest body of a request, in bytes."),
     max_header: int = Option(32_768, min=256, help="Largest headers of a request, in bytes."),
@@ -50,14 +52,14 @@ def command(
     header_timeout: float = Option(10.0, min=0.1, help="Seconds for the headers to arrive."),
     body_timeout: float = Option(30.0, min=0.1, help="Seconds for the body to arrive."),
     keep_alive: int = Option(5, min=1, help="Seconds to keep a connection without requests."),
-    drain: int = Option(10, min=0, help="Seconds that running requests have when it stops."),
+    drain: int = Option(10, min=0, help="Seconds for running requests when it stops."),
     signed: Signed = None,
 ) -> None:
     """Serve recommendations over HTTP, with a web page to try them.
 
-    Set MGFORMER_API_KEY to require this key in the header X-API-Key of every request. If a new
-    model is trained into the same folder, the service loads it without a pause. A request chooses
-    one of several models with ?model=NAME.
+    Set MGFORMER_API_KEY to require this key in the header X-API-Key. Health checks, /docs and the
+    files of the page need no key. If a new model is trained into the same folder, the service loads
+    it without a pause. A request chooses one of several models with ?model=NAME.
     """
     try:
         import uvicorn
