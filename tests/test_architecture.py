@@ -14,8 +14,8 @@ PATH = re.findall(r"^\| \d+ \| `([\w/.]+)` \| `([\w.]+)` \|", DOCUMENT, flags=re
 LAYERS = (
     ("cli",), ("experiments", "serving"), ("recommend",), ("runs",), ("training",), ("models",),
     ("ranking",), ("nn",), ("graph",), ("data",),
-    ("bars", "locks", "signatures", "files", "checksums", "outside", "device", "progress", "world",
-     "errors"),
+    ("bars", "locks", "logs", "signatures", "files", "checksums", "memory", "outside", "device",
+     "progress", "world", "errors"),
 )  # fmt: skip
 TRACED = """
 import json, sys, threading

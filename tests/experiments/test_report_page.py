@@ -58,7 +58,7 @@ def test_a_report_opens_from_a_file_and_fits_the_screen(
 def test_names_from_the_data_are_shown_as_text(driver: Any, report: Path) -> None:
     opened(driver, report, 1280)
     said = driver.execute_script(
-        """const map = [...document.querySelectorAll('.chart')].find((c) => c.data[0].text);
+        """const map = [...document.querySelectorAll('.chart')].at(-1);
         Plotly.Fx.hover(map, [{ curveNumber: 0, pointNumber: 0 }]);
         return map.querySelector('.hovertext').textContent"""
     )

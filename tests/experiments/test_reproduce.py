@@ -43,14 +43,26 @@ def test_the_paper_has_a_row_for_each_of_its_figures():
 
 def test_options_are_those_of_a_preset_with_the_paper_split():
     beauty = paper_rows.with_paper_split("amazon-beauty", "lightgcn")
-    # The preset of gowalla is for another split, and Alibaba has none.
-    assert preset("gowalla", "lightgcn")["model"] != beauty["model"]
+    # Alibaba has no preset of this name.
     assert preset("alibaba", "lightgcn") is None
-    for dataset in ("gowalla", "alibaba"):
-        lent = paper_rows.with_paper_split(dataset, "lightgcn")
-        assert (lent["model"], lent["train"]) == (beauty["model"], beauty["train"])
-    own = paper_rows.with_paper_split("yelp2018", "mgformer")
-    assert own["train"] == preset("yelp2018", "mgformer")["train"]
+    lent = paper_rows.with_paper_split("alibaba", "lightgcn")
+    assert (lent["model"], lent["train"]) == (beauty["model"], beauty["train"])
+    for dataset, model in (("yelp2018", "mgformer"), ("gowalla", "lightgcn")):
+        own = paper_rows.with_paper_split(dataset, model)
+        assert own["train"] == preset(dataset, model)["train"] != beauty["train"]
+
+
+def test_a_preset_for_another_split_does_not_count(monkeypatch: pytest.MonkeyPatch):
+    given = preset("gowalla", "lightgcn-lightgcn")
+    assert given["split"]["kind"] == "given"
+    of_beauty = preset("amazon-beauty", "lightgcn")
+    found = {"gowalla": given, "amazon-beauty": of_beauty}
+    monkeypatch.setattr(paper_rows, "preset", lambda dataset, _: found[dataset])
+    lent = paper_rows.with_paper_split("gowalla", "lightgcn")
+    assert lent["model"] == of_beauty["model"] != given["model"]
+
+
+def test_options_of_simple_models_are_those_of_the_dataset():
     # A simple model's options were chosen on the data, if with another split.
     own = paper_rows.with_paper_split("gowalla", "ease")
     assert (

@@ -1,5 +1,6 @@
 """Plain requests take the short way, and get what the usual way answers."""
 
+import asyncio
 import json
 
 import pytest
@@ -65,3 +66,21 @@ def test_the_rest_of_the_addresses_keeps_the_usual_way(client: TestClient, usual
     assert client.post("/recommend?model=other", json={"user": "amir-186"}).status_code == 404
     assert len(usual_requests) == 2
     assert client.get("/recommend").status_code == 405
+
+
+def test_a_client_that_leaves_is_no_error_of_the_service(client: TestClient):
+    parts = iter([{"type": "http.request", "body": b'{"us', "more_body": True}])
+    sent: list[dict] = []
+
+    async def receive():
+        return next(parts, {"type": "http.disconnect"})
+
+    async def send(message):
+        sent.append(message)
+
+    scope = {
+        **{"type": "http", "method": "POST", "path": "/recommend", "query_string": b""},
+        "headers": [(b"host", b"localhost"), (b"content-type", b"application/json")],
+    }
+    asyncio.run(client.app(scope, receive, send))
+    assert [message["status"] for message in sent if "status" in message] == [400]

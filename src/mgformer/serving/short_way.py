@@ -11,7 +11,7 @@ from typing import Any
 
 from fastapi import FastAPI
 from pydantic import BaseModel
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -37,7 +37,11 @@ class _ShortWay:
         if scope["query_string"] or request.headers.get("content-type") != "application/json":
             await self.usual(scope, receive, send)
             return
-        content = await request.body()
+        try:
+            content = await request.body()
+        except ClientDisconnect:
+            await self.usual(scope, receive, send)
+            return
         try:
             body = self.body.model_validate(json.loads(content))
         except (ValueError, RecursionError):
