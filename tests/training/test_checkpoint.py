@@ -10,6 +10,7 @@ from mgformer.errors import BundleError
 from mgformer.training.checkpoint import (
     NAME,
     Checkpoint,
+    apart,
     load_checkpoint,
     remove_checkpoint,
     save_checkpoint,
@@ -50,6 +51,25 @@ def test_what_was_saved_is_what_is_loaded(tmp_path):
     save_checkpoint(folder, some(2))
     assert_same(load_checkpoint(folder), some(2))
     assert [path.name for path in folder.iterdir()] == [NAME]
+
+
+def test_tensors_in_the_same_memory_are_copied_apart(tmp_path):
+    whole = torch.arange(12.0)
+    tensors = {
+        "whole": whole,
+        "tied": whole,
+        "inside": whole[3:5],
+        "alone": torch.ones(2),
+        "empty": whole[:0],
+    }
+    found = apart(tensors)
+    assert list(found) == list(tensors)
+    assert found["alone"] is tensors["alone"]
+    assert sum(found[name] is tensors[name] for name in ("whole", "tied", "inside")) == 1
+    save_checkpoint(tmp_path, Checkpoint({}, found))
+    assert_same(load_checkpoint(tmp_path), Checkpoint({}, tensors))
+    halves = dict(zip("ab", whole.split(6), strict=True))
+    assert all(apart(halves)[name] is half for name, half in halves.items())
 
 
 @pytest.mark.parametrize("stop", [OSError("no space left on device"), KeyboardInterrupt()])

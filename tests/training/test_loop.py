@@ -6,6 +6,7 @@ from copy import deepcopy
 
 import numpy as np
 import pytest
+import safetensors.torch
 import torch
 from torch import nn
 
@@ -356,6 +357,27 @@ def test_a_finished_run_keeps_the_weights_of_its_checkpoint(pairs, tmp_path, mon
 
 def changed_tensor(name, change):
     return lambda state, tensors: tensors.update({name: change(tensors[name])})
+
+
+class Tied(Slope):
+    """A model with two names for one parameter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.again = self.p
+
+
+def test_tied_weights_can_be_written(pairs, tmp_path, monkeypatch):
+    monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", 0)
+    model = Tied()
+    save = lambda kept: save_checkpoint(tmp_path, kept)  # noqa: E731
+    fit(model, pairs, options(epochs=2), np.random.default_rng(0), save=save)
+    safetensors.torch.save_file(loop.weights_of(model), tmp_path / "weights")
+    kept = load_checkpoint(tmp_path).tensors
+    assert kept["model/p"] == kept["model/again"] == model.p != 0
+    again = Tied()
+    fit(again, pairs, options(epochs=2), np.random.default_rng(0), start=load_checkpoint(tmp_path))
+    assert_same_bits(again.state_dict(), model.state_dict())
 
 
 CRAFTED = {

@@ -47,6 +47,19 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
         safetensors.torch.save_file(tensors, draft, header)
 
 
+def apart(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Copy tensors that lie in the memory of another one, such as tied weights.
+
+    safetensors refuses to write those.
+    """
+    shared, end = set[str](), 0
+    for name, tensor in sorted(tensors.items(), key=lambda named: named[1].data_ptr()):
+        if tensor.data_ptr() < end:
+            shared.add(name)
+        end = max(end, tensor.data_ptr() + tensor.nbytes)
+    return {name: t.clone() if name in shared else t for name, t in tensors.items()}
+
+
 def has_checkpoint(folder: Path) -> bool:
     """Return whether `folder` holds a checkpoint."""
     return (folder / NAME).is_file()

@@ -26,7 +26,7 @@ from mgformer.models.base import TrainableModel
 from mgformer.progress import phase
 from mgformer.ranking.metrics import SELECTION_METRIC, SELECTION_METRICS
 from mgformer.ranking.scorers import Scorer
-from mgformer.training.checkpoint import Checkpoint
+from mgformer.training.checkpoint import Checkpoint, apart
 from mgformer.training.log import Entry
 from mgformer.training.memory import keep_freed_memory
 from mgformer.training.optimizers import (
@@ -54,7 +54,7 @@ class Hooks(TypedDict, total=False):
     """Receives the log entry of each epoch. An exception that it raises ends the training."""
     save: Callable[[Checkpoint], None]
     """Receives a checkpoint from time to time. Its tensors are those of the training, without a
-    copy: what they hold changes with the next step."""
+    copy: the next step changes their values."""
     start: Checkpoint | None
     """A checkpoint of the same run to resume from."""
     until: float
@@ -233,7 +233,7 @@ def _out_of_patience(done: Fit, options: TrainConfig) -> bool:
 
 def weights_of(model: TrainableModel) -> dict[str, Tensor]:
     """Return the weights of all nodes in the memory of the processor, copied only if need be."""
-    return _whole(_own_weights(model, copy=False), model)
+    return _whole(apart(_own_weights(model, copy=False)), model)
 
 
 def _own_weights(model: TrainableModel, *, copy: bool = True) -> dict[str, Tensor]:
