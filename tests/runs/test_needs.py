@@ -8,10 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 import torch
 
 from mgformer.data.demo import demo_dataset
 from mgformer.errors import ConfigError
+from mgformer.graph.bipartite import Graph
 from mgformer.models import BUILTIN, build_model, model_class
 from mgformer.models.base import Size, TrainableModel
 from mgformer.models.guided import Guided
@@ -21,6 +23,7 @@ from mgformer.runs.config import build_config
 from mgformer.runs.needs import check_fits, needs
 from mgformer.runs.train import train
 from tests.command import mgformer
+from tests.models.test_contract import pairs_of
 
 ROOT = Path(__file__).parents[2]
 MEASURE = """
@@ -63,6 +66,7 @@ def test_tables_are_not_overestimated(name, random_graph):
     model = build_model(name, config, graph, np.random.default_rng(0))
     if isinstance(model, TrainableModel):
         assert 0 <= own.table <= sum(4 * p.numel() for p in model.parameters())
+        assert model.takes_rows(config) == bool(model.tables())
     else:
         assert own.table == 0
 
@@ -126,6 +130,34 @@ def test_a_run_that_cannot_fit_is_refused_with_advice_that_fits(little):
     check_fits(config_of(), pairs)
 
 
+@pytest.mark.parametrize(
+    ("model", "advised"),
+    [
+        ({"name": "bprmf"}, "use --set train.optimizer=rows --set model.dim=64"),
+        ({"name": "lightgcn"}, "use --set model.dim=64"),
+        ({"name": "directau"}, "use --set model.dim=64"),
+        ({"name": "directau", "encoder": "mf"}, "--set train.optimizer=rows --set model.dim=64"),
+        ({"name": "bprmf", "dim": 24}, "or --model itemknn"),
+    ],
+    ids=str,
+)
+def test_advice_names_only_what_the_model_takes(model, advised, little):
+    little(3 * 1200 * model.get("dim", 128) * 4 - 1)
+    with pytest.raises(ConfigError) as caught:
+        check_fits(config_of(model={"dim": 128, **model}), demo_dataset().interactions)
+    assert str(caught.value).endswith(advised)
+
+
+def test_advice_for_data_that_are_split_leaves_splitting_out(little):
+    pairs = pairs_of(Graph(sp.csr_array(np.ones((300, 200), dtype=np.float32))))
+    config = config_of(model={"name": "lightgcn", "dim": 32})
+    enough = 3 * 500 * 16 * 4
+    assert enough < needs(config, pairs).phases[0].certain
+    little(enough)
+    with pytest.raises(ConfigError, match=r"use --set model\.dim=16$"):
+        check_fits(config, pairs)
+
+
 def test_a_training_is_refused_before_it_starts(little, tmp_path):
     little(1000)
     with pytest.raises(ConfigError, match=r"guided: training.* needs at least"):
@@ -135,6 +167,15 @@ def test_a_training_is_refused_before_it_starts(little, tmp_path):
 def test_memory_of_another_device_is_not_checked(little, monkeypatch):
     little(0)
     monkeypatch.setattr(module, "resolve", lambda name: torch.device("meta"))
+    check_fits(config_of(), demo_dataset().interactions)
+    done = mgformer("train", "demo", "--model", "guided", "--dry-run")
+    assert done.returncode == 0
+    assert "the run may not fit" in done.stderr
+
+
+def test_several_processes_are_not_checked(little, monkeypatch):
+    little(0)
+    monkeypatch.setenv("WORLD_SIZE", "2")
     check_fits(config_of(), demo_dataset().interactions)
 
 
@@ -164,9 +205,13 @@ def test_dry_run(tmp_path, little):
 
 def test_more_disk_than_there_is(monkeypatch, tmp_path):
     usage = type("Usage", (), {"free": 10})
+    monkeypatch.setattr(module, "available_bytes", lambda swap: None)
     monkeypatch.setattr(module.shutil, "disk_usage", lambda path: usage)
     pairs = demo_dataset().interactions
     assert not needs(config_of(), pairs, tmp_path).fits
     assert needs(config_of(), pairs).fits  # nothing is saved
-    with pytest.raises(ConfigError, match=r"of disk, got 0.0 MB that are free"):
+    with pytest.raises(ConfigError, match=r"of disk, got 0.0 MB that are free; use a computer"):
+        check_fits(config_of(), pairs, tmp_path)
+    usage.free = needs(config_of(), pairs, tmp_path).certain_disk - 1
+    with pytest.raises(ConfigError, match=r"that are free; use --set model.dim=64$"):
         check_fits(config_of(), pairs, tmp_path)

@@ -16,7 +16,7 @@ UNITS = ((86_400, "days"), (3_600, "h"), (60, "min"), (1, "s"))
 def dry_run(config: "RunConfig", folder: Path, *, as_json: bool) -> None:
     """Read the data, and print what the run needs; one that cannot fit is an error with advice."""
     from mgformer.data.dataset import open_dataset
-    from mgformer.runs.needs import advice, in_words, needs, refusal
+    from mgformer.runs.needs import advice, in_words, is_checked, needs, refusal
 
     with working():
         pairs = open_dataset(config.dataset, config.data).interactions
@@ -38,15 +38,15 @@ def dry_run(config: "RunConfig", folder: Path, *, as_json: bool) -> None:
         print_table(["phase", "memory", "at least", "time, roughly"], rows)
         if found.available is not None:
             out.print(f"free memory: {in_words(found.available)}")
-        out.print(f"disk: {in_words(found.disk)} of {in_words(found.free)} that are free")
-    if not found.fits:
-        raise ConfigError(f"{refusal(config, found)}; {advice(config, pairs)}")
+        out.print(f"disk: {in_words(found.disk)}, of {in_words(found.free)} that are free")
+    if not found.fits and is_checked(config):
+        raise ConfigError(f"{refusal(config, found)}; {advice(config, pairs, folder)}")
     if found.is_tight:
-        err.print("more is expected than there is: the run may not fit", style="yellow")
+        err.print("the run may not fit: it may need more than is free", style="yellow")
 
 
 def duration(seconds: float | None) -> str:
-    """Return seconds in the largest unit of which there is one."""
+    """Return seconds in the largest unit that they fill at least once."""
     if seconds is None:
         return "–"
     size, unit = next(((s, u) for s, u in UNITS if seconds >= s), UNITS[-1])

@@ -155,6 +155,11 @@ class TrainableModel(nn.Module, Model):
         """Return the parameters that are looked up by node: a batch uses only a few rows."""
         return []
 
+    @classmethod
+    def takes_rows(cls, config: ModelConfig) -> bool:
+        """Return whether the model has `tables`, which `train.optimizer = "rows"` needs."""
+        return cls.tables is not TrainableModel.tables
+
     def on(self, device: torch.device) -> None:
         """Move to a device, with what only devices need."""
         if device.type != "cpu":

@@ -92,5 +92,10 @@ class DirectAU(TrainableModel):
         with torch.no_grad():
             return self.dot_scorer(self.encode())
 
+    @classmethod
+    def takes_rows(cls, config: ModelConfig) -> bool:
+        assert isinstance(config, cls.Config)
+        return config.encoder == "mf"
+
     def tables(self) -> list[nn.Parameter]:
         return [self.embeddings] if self.propagation is None else []

@@ -17,12 +17,12 @@ from mgformer.data.interactions import Interactions
 from mgformer.device import HOST, resolve
 from mgformer.errors import ConfigError
 from mgformer.memory import available_bytes
-from mgformer.models.base import Footprint, Size
+from mgformer.models.base import Footprint, Size, TrainableModel
 from mgformer.runs.config import RunConfig, build_config, with_settings
 from mgformer.runs.cost import epoch_seconds, guess_seconds
 from mgformer.training.memory import return_freed_memory
 from mgformer.training.options import TrainConfig
-from mgformer.world import current
+from mgformer.world import is_launched
 
 SMALLEST_DIM = 16
 RANKING_BYTES = 16
@@ -106,17 +106,23 @@ def needs(
 
 
 def check_fits(config: RunConfig, pairs: Interactions, folder: Path | None = None) -> None:
-    """Refuse a run that cannot fit, with advice in one line; its data are split.
-
-    Runs of several processes, and those on another device than the processor, are not checked.
-    """
-    if current().size > 1 or resolve(config.train.device) != HOST:
+    """Refuse a run that cannot fit, with advice in one line; its data are split."""
+    if not is_checked(config):
         return
     if not needs(config, pairs, folder, is_split=True).fits:
         return_freed_memory()  # what an earlier run of this process has freed can be used again
         found = needs(config, pairs, folder, is_split=True)
         if not found.fits:
-            raise ConfigError(f"{refusal(config, found)}; {advice(config, pairs)}")
+            advised = advice(config, pairs, folder, is_split=True)
+            raise ConfigError(f"{refusal(config, found)}; {advised}")
+
+
+def is_checked(config: RunConfig) -> bool:
+    """Return whether a run is refused if it cannot fit.
+
+    Runs of several processes, and those on another device than the processor, are not.
+    """
+    return not is_launched() and resolve(config.train.device) == HOST
 
 
 def refusal(config: RunConfig, found: Needs) -> str:
@@ -133,18 +139,29 @@ def refusal(config: RunConfig, found: Needs) -> str:
     )
 
 
-def advice(config: RunConfig, pairs: Interactions) -> str:
-    """Return what would fit."""
-    settings = []
-    if config.trainable:
-        if config.train.optimizer != "rows":
-            settings.append("train.optimizer=rows")
+def advice(
+    config: RunConfig, pairs: Interactions, folder: Path | None = None, *, is_split: bool = False
+) -> str:
+    """Return what would fit; the arguments are those of `needs`."""
+
+    def fits(settings: list[str], place: Path | None = folder) -> bool:
+        try:
+            changed = build_config(with_settings(config.to_mapping(), settings))
+        except ConfigError:  # the model does not take them
+            return False
+        return needs(changed, pairs, place, is_split=is_split).fits
+
+    if issubclass(config.model_class, TrainableModel):
+        rows: list[str] = []
+        is_dense = config.train.optimizer != "rows" and config.model_class.takes_rows(config.model)
+        if is_dense and not fits([], None):  # it saves memory, but no disk
+            rows = ["train.optimizer=rows"]
         dim = getattr(config.model, "dim", None)
-        while _is_refused(config, settings, pairs) and isinstance(dim, int) and dim > SMALLEST_DIM:
+        while isinstance(dim, int) and dim >= 2 * SMALLEST_DIM:
             dim //= 2
-            settings = [*(s for s in settings if "dim" not in s), f"model.dim={dim}"]
-        if settings and not _is_refused(config, settings, pairs):
-            return f"use {' '.join(f'--set {setting}' for setting in settings)}"
+            settings = [*rows, f"model.dim={dim}"]
+            if fits(settings):
+                return f"use {' '.join(f'--set {setting}' for setting in settings)}"
     return (
         "use a computer with more memory or disk, or fewer items and users"
         " (--set data.k_core=5), or --model itemknn"
@@ -154,14 +171,6 @@ def advice(config: RunConfig, pairs: Interactions) -> str:
 def in_words(number: int) -> str:
     """Return a number of bytes for people."""
     return f"{number / 1e9:,.1f} GB" if number >= 1e8 else f"{number / 1e6:,.1f} MB"
-
-
-def _is_refused(config: RunConfig, settings: list[str], pairs: Interactions) -> bool:
-    try:
-        changed = build_config(with_settings(config.to_mapping(), settings))
-    except ConfigError:  # the model does not take them
-        return True
-    return not needs(changed, pairs).fits
 
 
 def phases_of(
