@@ -80,7 +80,7 @@ class World:
         return np.concatenate([rows[:count] for rows, count in zip(every, counts, strict=True)])
 
     def part_of(self, count: int) -> slice:
-        """Return the own block of so many things; blocks in the order of the ranks are all."""
+        """Return the block of `count` things that belongs to this rank; blocks follow the ranks."""
         edges = bounds(count, self.size)
         return slice(edges[self.rank], edges[self.rank + 1])
 

@@ -21,7 +21,7 @@ from mgformer.graph.sparse import product_blocks
 ENTRIES = 1 << 18
 """Entries of the last factor that a thread takes at a time: they stay in its cache."""
 MOST_ENTRIES = 1 << 22
-"""Entries that it may take for a single row (32 MB); a row with more is a sparse product."""
+"""Entries that it may take for a single row (32 MB). A row with more takes a sparse product."""
 
 
 def dense_product(rows: sp.csr_array, *factors: sp.csr_array) -> NDArray[np.float32]:

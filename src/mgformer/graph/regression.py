@@ -82,7 +82,7 @@ def local_ridges(
 ) -> list[sp.csr_array]:
     """Return B [I, I] for each of several λ; most of the work is shared.
 
-    Processes that train together divide the systems, and all get all weights.
+    Processes that train together divide the systems, and every process gets all weights.
 
     Args:
         interactions: R [U, I]: ones or, with weights, their roots. A pair of weight w then counts
@@ -108,7 +108,8 @@ def local_ridges(
     blocks = blocks[world.part_of(len(blocks))]
     with phase("item regression", sum(map(len, blocks))) as advance, _one_thread_each() as threads:
         for block, places in zip(blocks, threads.map(solve, blocks), strict=True):
-            solved.append(places)
+            if world.size > 1:  # nobody else needs them, and they take more than the weights
+                solved.append(places)
             advance(len(block))
     if world.size > 1:
         own = np.concatenate(solved)

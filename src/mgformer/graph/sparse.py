@@ -203,8 +203,8 @@ def top_of_product(
 ) -> sp.csr_array:
     """Return the k largest positive entries of each row of left @ right [M, N].
 
-    Threads share the rows, and so do processes that train together; all of these get all rows. The
-    cost grows with the entries of the product, not with M × N.
+    Threads share the rows, and so do processes that train together; every process gets all rows.
+    The cost grows with the entries of the product, not with M × N.
 
     Args:
         left: [M, any].

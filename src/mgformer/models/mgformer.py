@@ -12,8 +12,8 @@ This module follows the equations of the paper in their order:
     Eq. (11)-(12)  its attention at linear cost     `masked_attention`, `nn.kernel_attention`
     Eq. (13)       alignment and uniformity         `MGFormer.loss`, `nn.losses.align_uniform`
 
-If several processes train it, each attends from its own nodes to the keys of all. Summaries of own
-keys travel, and no keys. Lists of nodes are then lists of own rows.
+If several processes train it, each attends from its own nodes to the keys of all. They send each
+other summaries of their keys, and no keys. Lists of nodes are then lists of own rows.
 
 A layer computes only the rows that are wanted. A training step therefore needs only the nodes of
 its batch and the keys drawn for it. After training all nodes are keys.
