@@ -7,6 +7,7 @@ import pytest
 import scipy.sparse as sp
 import torch
 
+from mgformer.errors import ConfigError
 from mgformer.ranking import index as module
 from mgformer.ranking.index import build_index, is_indexable, recall_of, sparse_scores
 from mgformer.ranking.scorers import DotScorer, HistoryScorer, SumScorer
@@ -108,6 +109,13 @@ def test_lists_without_enough_proposals_are_exact(monkeypatch):
     assert index.serves(scorer.fold_in(sparse(3, 4_000, 0.01, 5, ones=True)))
     monkeypatch.setattr(index, "_among_proposals", None)  # nothing is proposed for other vectors
     same(index.top_k(other, users, 5), top_k(other, users, 5))
+
+
+@pytest.mark.parametrize("k", [0, -1])
+def test_a_list_has_at_least_one_item(k):
+    scorer = clustered(3, 50, 4)
+    with pytest.raises(ConfigError, match=f"k must be at least 1, got {k}"):
+        build_index(scorer).top_k(scorer, [0], k)
 
 
 def test_what_can_have_an_index():

@@ -9,6 +9,7 @@ from mgformer.errors import ConfigError
 from mgformer.recommend.recommender import Recommender
 from mgformer.serving import search
 from mgformer.serving.app import create_app
+from mgformer.serving.monitoring import Metrics
 from mgformer.serving.search import Search
 from tests.command import assert_one_line, mgformer
 from tests.serving.running import LOCAL
@@ -38,6 +39,16 @@ def test_lists_and_the_recall_of_the_index(folder, caplog):
     assert 'mgformer_index_recall{model="default",worker="' in metrics
     (line,) = [text for text in caplog.messages if text.startswith("index of 400 items")]
     assert "recall@20 1.0000" in line
+
+
+def test_the_recall_goes_with_the_index():
+    metrics = Metrics()
+    metrics.show_state("one", 0, 1.0, 0.99)
+    metrics.show_state("other", 0, 1.0, 0.98)
+    metrics.show_state("one", 0, 2.0)  # a bundle without vectors has replaced that with an index
+    text = metrics.text().decode()
+    assert 'mgformer_index_recall{model="other"' in text
+    assert 'mgformer_index_recall{model="one"' not in text
 
 
 def test_auto_follows_the_size_of_the_catalog(folder):

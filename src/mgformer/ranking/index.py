@@ -2,12 +2,12 @@
 
 The index (faiss, an inverted file) groups items into cells and searches those nearest to a user. If
 histories add to scores, the items to which they add most are proposed too. The proposals are
-scored as `topk.py` scores them. So a list has exact scores in exact order, and all that can go
-wrong is an item that nothing proposed. How often that happens is measured when the index is built.
+scored as `topk.py` scores them. So a list has exact scores in exact order. It can only miss an item
+that was not proposed. How often that happens is measured when the index is built.
 
 A list is exact, and all items are scored, where an index cannot help: with given candidates, for
-long lists, for scorers without vectors, and for users of whom too few proposals are left after
-filters and what they have.
+long lists, for scorers without vectors, and for users with too few proposals that they do not have
+and that pass the filters.
 
 Shapes: I items, D channels, n users, m proposals.
 """
@@ -33,11 +33,12 @@ PROPOSED = 5
 MOST_K = 100
 """Longer lists are exact."""
 MOST_SEEN = 1_000
-"""Items that a user has, as far as more proposals make up for them."""
+"""Further proposals make up for so many items that a user has."""
 ENOUGH = 0.99
 """Recall@20 that the search is made wide enough for."""
 CELLS, PER_CELL, ROUNDS = 4, 40, 10
-"""Cells per root of the items; items per cell, and rounds, of the clustering."""
+"""Cells per square root of the number of items; sampled items per cell, and rounds, of the
+clustering."""
 SAMPLED_USERS, SAMPLE_K = 200, 20
 
 
@@ -83,7 +84,8 @@ class Index:
         """Return the `k` best items of each user, with the arguments of `topk.top_k`."""
         asked = np.ascontiguousarray(users, dtype=np.int64).reshape(-1)
         choice: dict[str, Any] = {"candidates": candidates, "exclude": exclude, "allowed": allowed}
-        if candidates is not None or k > min(MOST_K, scorer.num_items) or not self.serves(scorer):
+        helps = candidates is None and 1 <= k <= min(MOST_K, scorer.num_items)
+        if not helps or not self.serves(scorer):
             return top_k(scorer, asked, k, seen=seen, **choice)
         found = self._among_proposals(scorer, asked, k, seen, exclude, allowed)
         left = np.flatnonzero(found.items[:, -1] < 0)

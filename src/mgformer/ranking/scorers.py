@@ -43,7 +43,10 @@ class Scorer(ABC):
 
     @abstractmethod
     def scores(self, users: Tensor) -> Tensor:
-        """Return [B, I] float32 scores; a row does not depend on the other users of the batch."""
+        """Return new [B, I] float32 scores; a row does not depend on other users of the batch.
+
+        Ranking writes into them.
+        """
 
     @abstractmethod
     def fold_in(self, histories: sp.csr_array) -> "Scorer":

@@ -109,7 +109,7 @@ class Journal:
             raise
 
     def _open_file(self) -> Appending:
-        """Return the file to write to: a new one if there is none, or it is large, or of old."""
+        """Return the file to write to: a new one if the last is large or of another day."""
         now = time.gmtime()
         day = time.strftime("%Y%m%d", now)
         if self._file is not None and (self._file.size >= self.file_bytes or day != self._day):

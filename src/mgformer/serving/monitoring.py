@@ -7,6 +7,7 @@ of them answers each scrape, and the label keeps their counters apart.
 import json
 import logging
 import os
+from contextlib import suppress
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -46,7 +47,7 @@ class Metrics:
 
         The model is empty for requests that no model answers.
         """
-        # To find the figures of labels takes longer than to change them.
+        # Finding the figures by their labels takes longer than changing them.
         key = method, path, status, model
         if key not in self._counted:
             self._counted[key] = (
@@ -71,7 +72,10 @@ class Metrics:
         """Set how many requests of a model wait, when it was loaded, and how good its index is."""
         self._waiting.labels(self.worker, model).set(waiting)
         self._loaded.labels(self.worker, model).set(loaded_at)
-        if recall is not None:
+        if recall is None:
+            with suppress(KeyError):  # of earlier releases, if the bundle before had no index
+                self._recall.remove(self.worker, model)
+        else:
             self._recall.labels(self.worker, model).set(recall)
 
     def text(self) -> bytes:

@@ -12,7 +12,7 @@ from mgformer.runs.bundle import Bundle
 
 Kind = Literal["exact", "ann", "auto"]
 EXACT_UP_TO = 1_000_000
-"""Items up to which `auto` scores all of them."""
+"""`auto` scores every item of catalogs up to this size."""
 log = logging.getLogger("mgformer.serving")
 
 
