@@ -53,7 +53,10 @@ def run(request: pytest.FixtureRequest, trained: Path, tmp_path: Path) -> Path:
             succeed("export", run, "--format", form)
     (run / "report.html").write_text(f"<p>{USER}</p>")
     (run / ".bundle.json.99.tmp").write_text(USER)
-    (run / ".more.csv.0123456789ab.parts").mkdir()
+    for drafts in (run, run / ".more.csv.0123456789ab.parts"):
+        (drafts / ".drafts-0123abcd-99-0").mkdir(parents=True)
+        for name in ("bundle.json", "pairs.safetensors", "feedback-1.jsonl"):
+            (drafts / ".drafts-0123abcd-99-0" / name).write_text(USER)
     pl.DataFrame({"user": [USER]}).write_parquet(
         run / ".more.csv.0123456789ab.parts/part-0.parquet"
     )
@@ -103,6 +106,42 @@ def test_no_byte_of_a_user_is_left(run: Path) -> None:
     for name in ("lists.parquet", "lists.csv", "lists.jsonl"):
         read = {".parquet": pl.read_parquet, ".csv": pl.read_csv, ".jsonl": pl.read_ndjson}
         assert read[Path(name).suffix](run / name)["user"].n_unique() == len(load_bundle(run).users)
+
+
+def test_it_does_not_matter_where_the_folder_lies(trained: Path, tmp_path: Path) -> None:
+    """The names of folders count below the folder, not above it."""
+    run = tmp_path / "tensorboard/.a.parts/run"
+    shutil.copytree(trained / "popularity", run)
+    lists = f"user,item\n{USER},a\n{OTHER},b\n,c\n"  # the last list is that of a history
+    (run / "lists.csv").write_text(lists)
+    succeed("forget", run, "--user", USER)
+    assert (run / "lists.csv").read_text() == lists.replace(f"{USER},a\n", "")
+
+
+def test_files_that_a_killed_save_left_go_too(trained: Path, tmp_path: Path) -> None:
+    """A save that was killed at its end has a new manifest and the old files."""
+    run = tmp_path / "run"
+    shutil.copytree(trained / "popularity", run)
+    old = [path for path in run.iterdir() if path.name.startswith(("users-", "per_user-"))]
+    assert len(old) == 2
+    kept = {path: path.read_bytes() for path in old}
+    succeed("forget", run, "--user", USER)
+    for path, content in kept.items():
+        path.write_bytes(content)
+    assert USER.encode() in everything_in(run)
+    assert_one_line(mgformer("forget", run, "--user", USER), f"unknown user '{USER}'")
+    assert USER.encode() not in everything_in(run)
+
+
+def test_a_file_that_only_has_the_name_of_a_log_is_a_table(trained: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(trained / "popularity", run)
+    lines = [json.dumps({"user": user, "item": "i"}) + "\n" for user in (USER, OTHER)]
+    (run / "feedback-export.jsonl").write_text("".join(lines))
+    succeed("forget", run, "--user", USER)
+    assert json.loads((run / "feedback-export.jsonl").read_text())["user"] == OTHER
+    done = mgformer("forget", run, "--user", OTHER, "--feedback", run)
+    assert_one_line(done, "no log of feedback here")
 
 
 @pytest.mark.parametrize("below", [True, False])

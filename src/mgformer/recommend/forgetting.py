@@ -11,6 +11,7 @@ Files that mgformer did not write are left alone, and the result lists them.
 """
 
 import json
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -21,12 +22,13 @@ import polars as pl
 from mgformer.data.formats.feedback import forget_in, is_log, logs_in, users_in
 from mgformer.data.ids import ExternalId
 from mgformer.errors import BundleError, DataError
-from mgformer.files import replacing, write_text
+from mgformer.files import DRAFTS, replacing, write_text
 from mgformer.locks import NAME as LOCK
+from mgformer.locks import locked
 from mgformer.recommend.batch import WRITERS
 from mgformer.recommend.lists import unknown_id
 from mgformer.runs.bundle import Bundle
-from mgformer.runs.bundle_files import load_bundle, save_bundle
+from mgformer.runs.bundle_files import load_bundle, remove_old, save_bundle
 from mgformer.runs.bundle_manifest import FILES, MANIFEST
 from mgformer.runs.folder import PER_USER, RECORD
 from mgformer.runs.forget import forget
@@ -69,12 +71,18 @@ def forget_users(folder: Path, users: Sequence[ExternalId], feedback: Path | Non
     if feedback is not None and not logs:
         raise DataError(f"{feedback}: no log of feedback here; give the folder of serve --feedback")
     wanted = list(dict.fromkeys(str(user) for user in users))
-    runs = sorted(path.parent for path in folder.rglob(MANIFEST))
-    if not runs and not any(folder.rglob(RECORD)):
+    files = [path.relative_to(folder) for path in sorted(folder.rglob("*")) if path.is_file()]
+    finished = [file for file in files if not _is_unfinished(file)]
+    runs = [folder / file.parent for file in finished if file.name == MANIFEST]
+    if not runs and all(file.name != RECORD for file in finished):
         raise BundleError(f"{folder}: no run here or below; give the folder of a run")
+    for run in runs:  # a save that was killed leaves the files that it has replaced
+        with locked(run) as alone:
+            remove_old(run, alone)
     bundles = {run: load_bundle(run) for run in runs}
     numbers = {run: bundle.users.encode(wanted) for run, bundle in bundles.items()}
-    logged = users_in([*logs, *(path for path in folder.rglob("*.jsonl") if is_log(path))])
+    own_logs = [folder / file for file in finished if is_log(folder / file)]
+    logged = users_in([*logs, *own_logs])
     is_known = np.any([found >= 0 for found in numbers.values()], axis=0)
     unknown = np.flatnonzero(~(is_known | np.array([user in logged for user in wanted])))
     if bundles and len(unknown):  # a run that kept only its figures does not list its users
@@ -87,19 +95,20 @@ def forget_users(folder: Path, users: Sequence[ExternalId], feedback: Path | Non
         if (found >= 0).any()
     }
     changes = [
-        Change(str(path.relative_to(folder)), _clean(path, wanted, after))
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.name != LOCK and not _in_bundle(path)
+        Change(str(file), _clean(folder, file, wanted, after))
+        for file in files
+        # Writing one file removes the drafts that killed processes left beside it.
+        if (folder / file).is_file() and file.name != LOCK and not _in_bundle(folder / file)
     ]
     for path in logs:
         if path.resolve().is_relative_to(folder.resolve()):
             continue  # it was one of the files above
-        changes.append(Change(str(path), _clean(path, wanted, after)))
+        changes.append(Change(str(path), _clean_log(path, wanted)))
     for run, bundle in after.items():
         save_bundle(bundle, run)
         changes.append(Change(str((run / MANIFEST).relative_to(folder)), "rewritten"))
-    for parts in sorted(folder.rglob(".*.parts"), reverse=True):
-        parts.rmdir()
+    for left in [path for path in folder.rglob(".*") if _is_left(path.name) and path.is_dir()]:
+        shutil.rmtree(left, ignore_errors=True)
     num_pairs = sum(
         len(bundles[run].all_pairs) - len(bundle.all_pairs) for run, bundle in after.items()
     )
@@ -111,13 +120,24 @@ def _in_bundle(path: Path) -> bool:
     return path.name == MANIFEST or (kind in FILES and (path.parent / MANIFEST).is_file())
 
 
-def _clean(path: Path, users: Sequence[str], after: dict[Path, Bundle]) -> Action:
-    """Remove users from a file, or the file."""
-    is_part = any(part.startswith(".") and part.endswith(".parts") for part in path.parts)
-    if path.name in STALE or is_part or (path.name[0] == "." and path.suffix == ".tmp"):
+def _is_left(name: str) -> bool:
+    """Whether a folder of this name holds drafts, or parts of lists."""
+    return DRAFTS.fullmatch(name) is not None or (name[0] == "." and name.endswith(".parts"))
+
+
+def _is_unfinished(file: Path) -> bool:
+    """Whether a file, named by its path in the folder, is a draft or a part of lists."""
+    is_draft = file.name[0] == "." and file.suffix == ".tmp"
+    return is_draft or any(_is_left(name) for name in file.parts[:-1])
+
+
+def _clean(folder: Path, file: Path, users: Sequence[str], after: dict[Path, Bundle]) -> Action:
+    """Remove users from a file, named by its path in the folder, or remove the file."""
+    path = folder / file
+    if file.name in STALE or _is_unfinished(file):
         path.unlink()
         return "removed"
-    if path.name in WITHOUT_USERS or "tensorboard" in path.parts:
+    if file.name in WITHOUT_USERS or "tensorboard" in file.parts:
         return "kept"
     if path.name == RECORD and path.parent in after:
         record = after[path.parent].record.to_mapping()
@@ -128,11 +148,16 @@ def _clean(path: Path, users: Sequence[str], after: dict[Path, Bundle]) -> Actio
     if path.name == "vectors.npz":
         return _clean_arrays(path, users)
     if is_log(path):
-        return "rewritten" if forget_in(path, users) else "kept"
+        return _clean_log(path, users)
     column = "id" if path.name == "user_vectors.parquet" else "user"
     if path.suffix in READERS:
         return _clean_table(path, users, column)
     return "not ours"
+
+
+def _clean_log(path: Path, users: Sequence[str]) -> Action:
+    """Leave out the lines of users in a log."""
+    return "rewritten" if forget_in(path, users) else "kept"
 
 
 READERS: dict[str, Callable[[Path], pl.DataFrame]] = {
@@ -154,7 +179,8 @@ def _clean_table(path: Path, users: Sequence[str], column: str) -> Action:
         return "removed"
     if column not in table.columns:
         return "not ours"
-    rest = table.filter(~pl.col(column).cast(pl.String).is_in(users))
+    is_gone = pl.col(column).cast(pl.String).is_in(users)
+    rest = table.filter(~is_gone.fill_null(False))  # the lists of histories name nobody
     if len(rest) == len(table):
         return "kept"
     with replacing(path) as draft:

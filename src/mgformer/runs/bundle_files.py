@@ -121,14 +121,14 @@ def save_bundle(bundle: Bundle, folder: Path, key: bytes | None = None) -> None:
             "record": bundle.record.to_mapping(),
         }
         write_text(folder / MANIFEST, sealed(manifest, key))
-        _remove_old(folder, alone)
+        remove_old(folder, alone)
 
 
-def _remove_old(folder: Path, alone: bool) -> None:
+def remove_old(folder: Path, alone: bool) -> None:
     """Remove data files that the current manifest does not name.
 
-    Where there are no locks, another writer may be about to name files that are there already. So
-    recent files stay.
+    If no lock keeps this writer `alone`, another one may be about to name files that are there
+    already. So recent files stay.
     """
     named = {file.name for file in read_manifest(folder).files.values()}
     for path in folder.iterdir():

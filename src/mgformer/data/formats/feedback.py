@@ -28,6 +28,8 @@ EXPOSURES = "exposures"
 """How the names of the other log begin: who was answered by which model."""
 COLUMNS = ("user", "item", "time", "weight")
 LINE = re.compile(rb'\{"crc":"([0-9a-f]{8})",(.*\})', re.DOTALL)
+START = b'{"crc":"'
+"""How a line begins."""
 
 log = logging.getLogger("mgformer")
 
@@ -57,8 +59,14 @@ def entries_of(path: Path) -> Iterator[tuple[int, dict[str, Any] | None]]:
 
 
 def is_log(path: Path) -> bool:
-    """Whether this is a file of one of the logs that name users, by its name."""
-    return path.suffix == ".jsonl" and path.name.startswith((f"{PREFIX}-", f"{EXPOSURES}-"))
+    """Whether this is a file of one of the logs that name users.
+
+    A file of the same name may have lines of another kind. The only line of a log may be cut off.
+    """
+    if path.suffix != ".jsonl" or not path.name.startswith((f"{PREFIX}-", f"{EXPOSURES}-")):
+        return False
+    with path.open("rb") as stream:
+        return START.startswith(stream.read(len(START)))
 
 
 def logs_in(folder: Path) -> list[Path]:
