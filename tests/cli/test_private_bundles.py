@@ -142,3 +142,20 @@ def test_given_parts_are_hashed_alike(tmp_path: Path) -> None:
         succeed("train", data, "--model", "itemknn", "--out", tmp_path / name, *more)
     plain, hashed = (load_bundle(tmp_path / name).record for name in ("plain", "hashed"))
     assert plain.test == pytest.approx(hashed.test)
+
+
+def test_private_names_are_never_shown(tmp_path: Path) -> None:
+    (tmp_path / "items.csv").write_text("item,title,kind\ni1,Secret One,a\ni2,Secret Two,b\n")
+    (tmp_path / "pairs.csv").write_text("user,item\nu1,i1\nu1,i2\nu2,i1\nu3,i2\n")
+    about = ["--set", f"data.items={tmp_path / 'items.csv'}", "--set", 'data.private=["title"]']
+    run = tmp_path / "run"
+    succeed("train", tmp_path / "pairs.csv", "--model", "ease", "--out", run, *about)
+    shown = succeed("recommend", run, "--user", "u2", "--show", "*")
+    shown += succeed("similar", run, "--item", "i1") + succeed("search", run, "secret")
+    shown += succeed("recommend", run, "--all", "--json")
+    succeed("recommend", run, "--all", "--out", tmp_path / "lists.csv")
+    shown += (tmp_path / "lists.csv").read_text()
+    assert "i2" in shown
+    assert "Secret" not in shown
+    done = mgformer("recommend", run, "--user", "u2", "--where", "name has secret")
+    assert_one_line(done, "got the attribute 'name', expected one of kind")

@@ -62,8 +62,8 @@ class Attributes(Mapping[str, Attribute]):
 
     @cached_property
     def names(self) -> pl.Series | None:
-        """[n] name of each item, null where it is not known; None if there are no names."""
-        return self[NAME].values if NAME in self else None
+        """[n] name of each item, null where it is not known; None if there are no public names."""
+        return self.public[NAME].values if NAME in self.public else None
 
     @cached_property
     def public(self) -> "Attributes":

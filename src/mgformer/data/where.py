@@ -12,8 +12,8 @@ This module knows nothing of tables. `filters.py` finds the items.
 """
 
 import json
-import math
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -31,6 +31,7 @@ DEEPEST = 20
 """Levels of nesting."""
 LONGEST = 20_000
 """Characters of a filter that is text."""
+LARGEST = sys.float_info.max
 
 
 @dataclass(frozen=True)
@@ -115,8 +116,11 @@ def _compare(column: str, operator: str, values: Sequence[Any]) -> Where:
     for value in values:
         if not isinstance(value, str | int | float | bool):
             _refuse(f"got {_shown(value)} for {column}", "text, a number, true or false")
-        if isinstance(value, float) and not math.isfinite(value):
-            _refuse(f"got {value} for {column}", "a finite number")
+        # A whole number may be larger than any float.
+        if isinstance(value, int | float) and not -LARGEST <= value <= LARGEST:
+            _refuse(f"got {_shown(value)} for {column}", "a finite number")
+        if isinstance(value, str) and any("\ud800" <= letter <= "\udfff" for letter in value):
+            _refuse(f"got {_shown(value)} for {column}", "text that can be written as UTF-8")
     if operator == "!=":
         return Not(Compare(column, "=", tuple(values)))
     return Compare(column, operator, tuple(values))
@@ -129,9 +133,10 @@ def _from_text(text: str) -> Where:
     if not text.lstrip().startswith("{"):
         return _Text(text).whole()
     try:
-        return _from_json(json.loads(text), 0)
-    except (json.JSONDecodeError, RecursionError) as error:
+        given = json.loads(text)
+    except (ValueError, RecursionError) as error:  # also a number of more than 4,300 digits
         _refuse(f"got {_shown(text)} ({error})", "JSON, or text such as year >= 1990")
+    return _from_json(given, 0)
 
 
 # JSON
