@@ -123,11 +123,16 @@ def test_rules_are_kept_in_the_bundle(recommender: Recommender, tmp_path: Path):
     [
         ("[[hide]]\nwhere = 'brnd = a'", r"hide 1: where: .*did you mean brand\?"),
         ("[[boost]]\nwhere = 'brand > 1'\nfactor = 2.0", "boost 1: where: .*brand is a category"),
-        ("[[boost]]\nwhere = 'brand = a'\nfactor = 0.0", "boost.1.factor: Input should be greater"),
+        (
+            "[[boost]]\nwhere = 'brand = a'\nfactor = 0.0",
+            "boost.1.factor: Input should be greater than 0, got 0.0",
+        ),
         ("[[pin]]\nitems = [99]", "pin: unknown item '99'"),
         ("[[at_most]]\nattribute = 'brands'\ncount = 1", r"at_most: .*did you mean brand\?"),
-        ("[[hides]]\nwhere = 'a'", r"hides: Extra inputs.*did you mean hide\?"),
-        ("[[hide]]\nwhen = 'a'", "hide.1.where: Field required"),
+        ("[[hides]]\nwhere = 'a'", r"hides: unknown option; did you mean hide\?"),
+        ("[[hide]]\nwhen = 'a'", r"hide.1.when: unknown option; did you mean where\?"),
+        ("[[boost]]\nwhere = 'a'", "boost.1.factor: got nothing, expected a value"),
+        ("[hide]\nwhere = 'a'", r"hide: .* got \{'where': 'a'\}; write \[\[hide\]\]"),
         ("hide = ", "cannot be read as TOML"),
     ],
 )
@@ -142,6 +147,12 @@ def test_wrong_rules_are_refused_in_one_line(
     assert "\n" not in str(error.value)
     with pytest.raises(ConfigError, match=r"no\.toml: cannot be read"):
         recommender.with_rules(tmp_path / "no.toml")
+
+
+def test_the_lowest_of_several_counts_holds(recommender: Recommender):
+    caps = [{"attribute": "genres", "count": count} for count in (4, 2, 3)]
+    lowest = recommender.with_rules({"at_most": caps[1:2]}).recommend("u00", 9)
+    assert recommender.with_rules({"at_most": caps}).recommend("u00", 9).equals(lowest)
 
 
 def marginal(recommender: Recommender, user: str, k: int, diversity: float) -> list[Any]:

@@ -5,8 +5,8 @@ from pathlib import Path
 from typer import Option
 
 from mgformer.cli.console import out, print_json, print_table, working
-from mgformer.cli.options import AsJson, IdKey, RunFolder, hashed
-from mgformer.errors import ConfigError, DataError
+from mgformer.cli.options import AsJson, IdKey, RunFolder, hashed, ids_in
+from mgformer.errors import ConfigError
 
 FEEDBACK = "Forget them in the logs of `mgformer serve --feedback FOLDER` too. It may be running."
 
@@ -34,7 +34,7 @@ def command(
 
     if bool(user) == (users is not None):
         raise ConfigError("give --user ID, or --users FILE")
-    wanted = user if users is None else _listed(users)
+    wanted = user if users is None else ids_in(users, "user")
     with working(), locked(run):
         done = forget_users(run, hashed(wanted, key), feedback)
     if as_json:
@@ -46,16 +46,3 @@ def command(
     if any(change.action == "not ours" for change in done.changes):
         out.print("files that are not ours are left alone: check them yourself")
     out.print(f"what the model learned from these users stays until: mgformer refit {run}")
-
-
-def _listed(file: Path) -> list[str]:
-    try:
-        lines = file.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(
-            f"{file}: cannot be read ({error}); expected one user id per line"
-        ) from None
-    listed = [line.strip() for line in lines if line.strip()]
-    if not listed:
-        raise DataError(f"{file}: empty, expected one user id per line")
-    return listed

@@ -48,6 +48,23 @@ def hashed(users: Sequence[str], key: Path | None) -> list[str]:
     return [hashed_ids.hash_id(user, secret) for user in users]
 
 
+def ids_in(file: Path, kind: str) -> list[str]:
+    """Return the ids of a file that has one in each line."""
+    from mgformer.errors import DataError
+
+    expected = f"expected one {kind} id per line"
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise DataError(f"{file}: cannot be read ({error.strerror}); {expected}") from None
+    except UnicodeDecodeError:
+        raise DataError(f"{file}: cannot be read as UTF-8 text; {expected}") from None
+    listed = [line.strip() for line in lines if line.strip()]
+    if not listed:
+        raise DataError(f"{file}: empty, {expected}")
+    return listed
+
+
 MODELS = "A name that `mgformer models` lists, or package.module:Class."
 OUTSIDE = "The model of the run, if it is from outside: package.module:Class is imported."
 DATA = "A file, a folder, or a catalog name."

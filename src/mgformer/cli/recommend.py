@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from typer import Option
 
 from mgformer.cli.console import err, json_text, out, print_json, print_table, working
-from mgformer.cli.options import AsJson, Device, IdKey, RunFolder, Signed, hashed, key_in
+from mgformer.cli.options import AsJson, Device, IdKey, RunFolder, Signed, hashed, ids_in, key_in
 from mgformer.cli.shards import read_shard
 from mgformer.errors import ConfigError, DataError, UnknownIdError
 
@@ -32,7 +32,7 @@ Recommend only items whose attributes fulfill a condition: "genres has Comedy an
 or the same in JSON."""
 RULES = "Follow the rules of a TOML file instead of those of the recommender."
 DIVERSITY = "How much an item loses by resembling those before it in the list."
-AT_MOST = "So many items of a list may share a value of an attribute; can be repeated."
+AT_MOST = "How many items of a list may share a value of an attribute; can be repeated."
 SHOW = "Show these attributes of items, separated by commas; * for all."
 SHARD = """\
 With --all or --users: only this part of the users, such as 3/8 for the third of eight. The part is
@@ -192,7 +192,7 @@ def _asked_users(
         return known.values
     if file is not None:
         return (
-            hashed(_listed(file, "user"), key)
+            hashed(ids_in(file, "user"), key)
             if fallback
             else _known_ids(file, "user", known, key=key)
         )
@@ -207,24 +207,11 @@ def _asked_users(
     return named
 
 
-def _listed(file: Path, kind: str) -> list[str]:
-    """Return the ids of a file."""
-    expected = f"expected one {kind} id per line"
-    try:
-        lines = file.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{file}: cannot be read ({error}); {expected}") from None
-    listed = [line.strip() for line in lines if line.strip()]
-    if not listed:
-        raise DataError(f"{file}: empty, {expected}")
-    return listed
-
-
 def _known_ids(
     file: Path, kind: str, known: "Ids", *, required: bool = True, key: Path | None = None
 ) -> list[str]:
     """Return the ids of a file that are in the training data; the others are ignored."""
-    listed = hashed(_listed(file, kind), key)
+    listed = hashed(ids_in(file, kind), key)
     are_known = known.encode(listed) >= 0
     if are_known.all():
         return listed

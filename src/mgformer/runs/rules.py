@@ -7,7 +7,7 @@
     [[boost]]                      # multiply the scores of these
     where = "brand = Own"
     factor = 1.2
-    [[at_most]]                    # so many of each brand in a list
+    [[at_most]]                    # no more than two items of each brand in a list
     attribute = "brand"
     count = 2
 
@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mgformer.data.filters import Filters
+from mgformer.data.formats.values import shown
 from mgformer.data.ids import Ids
 from mgformer.data.where import read_where
 from mgformer.errors import ConfigError, did_you_mean
@@ -119,8 +120,10 @@ class Ruled:
                 raise ConfigError(f"{source}: pin: unknown item {str(item)!r}{hint}")
         self.pinned = np.array(list(dict.fromkeys(numbers.tolist())), dtype=np.int64)
         """Items that come first."""
-        self.at_most = {rule.attribute: rule.count for rule in rules.at_most}
-        """Attribute → items of a list that may share a value."""
+        self.at_most: dict[str, int] = {}
+        """Attribute → items of a list that may share a value: the lowest count of its rules."""
+        for cap in rules.at_most:
+            self.at_most[cap.attribute] = min(cap.count, self.at_most.get(cap.attribute, cap.count))
         for name in self.at_most:
             check_countable(filters, name, f"{source}: at_most", private=True)
         self.is_empty = not (rules.to_mapping())
@@ -147,14 +150,24 @@ def read_rules(given: Path | str | Mapping[str, Any] | Rules, source: str = "rul
     try:
         return Rules.model_validate(dict(given))
     except ValidationError as error:
-        problem = error.errors()[0]
-        where = ".".join(
-            str(part + 1 if isinstance(part, int) else part) for part in problem["loc"]
-        )
-        hint = ""
-        if problem["type"] == "extra_forbidden":
-            hint = did_you_mean(str(problem["loc"][-1]), _names_at(problem["loc"]))
-        raise ConfigError(f"{source}: {where}: {problem['msg']}{hint}") from None
+        raise ConfigError(f"{source}: {_first_problem(error)}") from None
+
+
+def _first_problem(error: ValidationError) -> str:
+    """Return where the first problem is, what it is, and what to do."""
+    problems = error.errors()
+    # A misspelt name is told rather than the missing name that it stands for.
+    problem = next((one for one in problems if one["type"] == "extra_forbidden"), problems[0])
+    place, kind = problem["loc"], problem["type"]
+    where = ".".join(str(part + 1 if isinstance(part, int) else part) for part in place)
+    if kind == "extra_forbidden":
+        known = _names_at(place)
+        hint = did_you_mean(str(place[-1]), known) or f"; known: {', '.join(known)}"
+        return f"{where}: unknown option{hint}"
+    if kind == "missing":
+        return f"{where}: got nothing, expected a value; add it"
+    remedy = f"; write [[{where}]]" if kind == "list_type" and len(place) == 1 else ""
+    return f"{where}: {problem['msg']}, got {shown(problem['input'])}{remedy}"
 
 
 def _names_at(place: tuple[int | str, ...]) -> list[str]:
