@@ -7,6 +7,7 @@ import torch
 
 from mgformer.data.attribute_features import Features
 from mgformer.graph.feature_ridge import FACTORS, PENALTIES, Ridge, best_setting
+from mgformer.ranking import cold
 from mgformer.ranking.cold import FEW, MOST_FEW, RELIABLE, Known, with_cold_items
 from mgformer.ranking.scorers import DotScorer, HistoryScorer, SumScorer
 
@@ -154,6 +155,55 @@ def test_columns_of_cold_items_are_those_of_their_kind(dense: bool):
     for user in range(20):
         alike = kinds[COLD] == kinds[40 + user]
         assert cold[user, alike].min() > cold[user, ~alike].max()
+
+
+def test_predicted_rows_keep_their_largest_entries(monkeypatch: pytest.MonkeyPatch):
+    """Blocks of columns are cut first, and then the whole rows."""
+    known, kinds = planted()
+    rng = np.random.default_rng(8)
+    rows = rng.standard_normal((KINDS, 90))[kinds] + 0.1 * rng.standard_normal((NUM_ITEMS, 90))
+    targets = sp.csr_array(rows[known.warm])
+    every, setting = cold.predicted_rows(targets, known, known.cold, None)
+    monkeypatch.setattr(cold, "MOST_KEPT", 7)
+    monkeypatch.setattr(cold, "BLOCK", 16)
+    found, again = cold.predicted_rows(targets, known, known.cold, None)
+    assert again == setting
+    whole, cut = every.toarray(), found.toarray()
+    assert (whole != 0).all()
+    assert (np.diff(found.indptr) == 7).all()
+    for full, part in zip(whole, cut, strict=True):
+        largest = np.argsort(-np.abs(full))[:7]
+        assert set(np.flatnonzero(part)) == set(largest)
+        np.testing.assert_allclose(part[largest], full[largest], rtol=1e-6)
+
+
+def test_low_rank_parts_follow_the_attributes_and_trends_the_least_popular_items():
+    known, kinds = planted()
+    rng = np.random.default_rng(6)
+    items = vectors(kinds).items.double().numpy()
+    right, trends = (torch.from_numpy(table).float() for table in (items, rng.random(NUM_ITEMS)))
+    rows = sp.csr_array((NUM_USERS, NUM_ITEMS), dtype=np.float32)
+    before = HistoryScorer(rows, left=right, right=right, item_factors=trends)
+    after, settings = with_cold_items(before, known)
+    assert isinstance(after, HistoryScorer)
+    assert set(settings) == {"factors"}
+    warm, degrees = known.warm, known.degrees[known.warm]
+    lengths = np.linalg.norm(items, axis=1, keepdims=True)
+    ridge = Ridge(
+        known.features.of(warm).table, degrees / (degrees + RELIABLE), settings["factors"].penalty
+    )
+    directions = known.features.table @ ridge.solve(items[warm] / lengths[warm])
+    least = warm[degrees == degrees.min()]
+    assert 0 < len(least) < 40
+    assert after.right is not None
+    assert after.item_factors is not None
+    np.testing.assert_allclose(
+        after.right[COLD], lengths[least].mean() * directions[COLD], atol=1e-5
+    )
+    assert torch.equal(after.right[40:], right[40:])
+    np.testing.assert_allclose(after.item_factors[COLD], trends[least].mean(), rtol=1e-6)
+    assert torch.equal(after.item_factors[40:], trends[40:])
+    assert after.left is right
 
 
 def test_a_sum_predicts_both_parts_and_nothing_is_predicted_without_attributes():
