@@ -1,7 +1,6 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
-import torch
 
 from mgformer.graph import dense_product as module
 from mgformer.graph.dense_product import dense_product
@@ -24,13 +23,11 @@ def by_loops(rows: sp.csr_array, *factors: sp.csr_array) -> np.ndarray:
     return left
 
 
-@pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize(("entries", "most"), [(1, 1), (40, 90), (1 << 18, 1 << 22)])
 @pytest.mark.parametrize("ones", [True, False])
 def test_equals_loops_in_float64(
-    threads: int, entries: int, most: int, ones: bool, monkeypatch: pytest.MonkeyPatch
+    entries: int, most: int, ones: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
     monkeypatch.setattr(module, "ENTRIES", entries)
     monkeypatch.setattr(module, "MOST_ENTRIES", most)
     rows = some((37, 23), 0.2, seed=1)

@@ -2,47 +2,34 @@
 
 The sum of a row is made in place: the rows of the last factor that belong to it are put one after
 the other, and their entries are added to the dense row. A sparse product would also find out which
-entries of the result are not zero, for every row anew.
+entries of the result are not zero, for every row anew. Threads would be slower: between the short
+products of blocks they wait for each other's hold of the interpreter.
 
 Shapes: B rows, M columns of the last factor.
 """
 
-from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
 from operator import matmul
 
 import numpy as np
 import scipy.sparse as sp
-import torch
 from numpy.typing import NDArray
 
 from mgformer.graph.sparse import product_blocks
 
 ENTRIES = 1 << 18
-"""Entries of the last factor that a thread takes at a time: they stay in its cache."""
+"""Entries of the last factor that are taken at a time: they stay in the cache."""
 MOST_ENTRIES = 1 << 22
-"""Entries that it may take for a single row (32 MB). A row with more takes a sparse product."""
+"""Entries that may be taken for a single row (32 MB). A row with more takes a sparse product."""
 
 
 def dense_product(rows: sp.csr_array, *factors: sp.csr_array) -> NDArray[np.float32]:
-    """Return the product [B, M] of float32 matrices; threads share the rows.
+    """Return the product [B, M] of float32 matrices.
 
     A row is summed in the order of its entries, so it does not depend on the other rows.
     """
     total = np.empty((rows.shape[0], factors[-1].shape[1]), dtype=np.float32)
-
-    def part(start: int, stop: int) -> None:
-        # scipy releases the interpreter lock in its products.
-        left = reduce(matmul, factors[:-1], rows[start:stop])
-        _multiply(left, factors[-1], total[start:stop])
-
-    threads = max(1, min(torch.get_num_threads(), len(total)))
-    if threads == 1:
-        part(0, len(total))
-        return total
-    bounds = np.linspace(0, len(total), threads + 1).astype(int)
-    with ThreadPoolExecutor(threads) as pool:
-        list(pool.map(part, bounds[:-1], bounds[1:]))
+    _multiply(reduce(matmul, factors[:-1], rows), factors[-1], total)
     return total
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional
 
 from mgformer.ranking.scorers import DotScorer
 
@@ -53,8 +54,23 @@ def scores_at(vectors: Floats, items: Floats, places: Numbers, memory: int) -> F
     for top in range(0, len(places), rows):
         for left in range(0, num, columns):
             part = np.s_[top : top + rows, left : left + columns]
-            scores[part] = exact_scores(vectors[part[0]], items[places[part]])
+            scores[part] = _of_tile(vectors[part[0]], items, places[part])
     return scores
+
+
+def _of_tile(vectors: Floats, items: Floats, places: Numbers) -> Floats:
+    """Return what `exact_scores` returns for the items' rows at places [B, n], to the bit.
+
+    For several users torch gathers and multiplies with all cores. numpy sums, so the order of the
+    sum is the same.
+    """
+    if len(places) == 1:
+        return exact_scores(vectors, items[places])
+    rows = functional.embedding(torch.from_numpy(places), torch.from_numpy(items))
+    products = (rows * torch.from_numpy(vectors).double()[:, None, :]).numpy()
+    with np.errstate(over="ignore"):
+        total: Floats = products.sum(-1).astype(np.float32)
+    return total
 
 
 def scores_on_device(vectors: Tensor, items: Tensor, places: Tensor, memory: int) -> Tensor:

@@ -36,8 +36,7 @@ from mgformer.ranking.exact import (
 from mgformer.ranking.scorers import DotScorer, HistoryScorer, Scorer, SumScorer, vectors_of
 
 MAX_USERS = 512  # users of a tile: more would not make a matrix product faster
-MIN_USERS = 128  # users of a tile on the processor: fewer would make it slower
-CACHED = 1 << 22  # bytes of a tile on the processor if it has more users than that
+HISTORY_USERS = 256  # users of a tile that histories score on the processor: it stays in the cache
 FEW_USERS = 4  # up to so many users are ranked one by one: a tile would not be faster
 SOME_USERS = 64  # up to so many users are scored from transposed items, up to twice as fast
 FEW_ALLOWED = 0.05  # up to this share of the items, the vectors of allowed items are gathered
@@ -134,13 +133,6 @@ def _one_by_one(scorer: Scorer, num_users: int) -> bool:
     return vectors is not None and num_users <= FEW_USERS and on_host(vectors.items)
 
 
-def _most_users(num_items: int, device: torch.device) -> int:
-    """Return how many users a tile may have, for catalogs of this size."""
-    if device != HOST:
-        return MAX_USERS
-    return min(MAX_USERS, max(MIN_USERS, CACHED // (4 * num_items)))
-
-
 def _parts(scorer: Scorer, task: _Task) -> Iterator[Part]:
     vectors = vectors_of(scorer)
     if vectors is None:
@@ -211,7 +203,8 @@ def _dot_tiles(
     of_a_user = max(8 * min(num_items, 16_384), 4 * CANDIDATE_BYTES * n)
     if history is not None:
         of_a_user = max(of_a_user, 16 * scorer.num_items)  # histories add to whole rows
-    rows = max(1, min(_most_users(num_items, device), len(users), memory // of_a_user))
+    most = HISTORY_USERS if history is not None and on_host(items) else MAX_USERS
+    rows = max(1, min(most, len(users), memory // of_a_user))
     columns = min(num_items, max(n, memory // (8 * rows)))
     tile = torch.empty(rows, columns, device=device)
     rough = _Rough(scorer, items, by_channel, banned, tile, columns, n, memory // 4)
@@ -288,7 +281,8 @@ def _rank(scorer: Scorer, task: _Task) -> Iterator[Part]:
     n = min(k + SLACK, num_items)
     of_a_user = max(16 * scorer.num_items, 4 * CANDIDATE_BYTES * n)
     device = device_of(scorer)
-    rows = max(1, min(_most_users(scorer.num_items, device), len(users), memory // of_a_user))
+    most = HISTORY_USERS if device == HOST else MAX_USERS
+    rows = max(1, min(most, len(users), memory // of_a_user))
     for start in range(0, len(users), rows):
         batch = users[start : start + rows]
         scores = scorer.scores(torch.from_numpy(batch))
