@@ -279,6 +279,17 @@ def test_histories_of_added_users_are_those_of_the_slow_way(case: str, folder: P
     np.testing.assert_allclose(scorer.histories[asked].toarray(), expected, atol=1e-6)
 
 
+@pytest.mark.parametrize("case", ["ease", "dot", "guided"])
+def test_users_who_are_added_again_are_predicted_again(case: str, folder: Path):
+    recommender = trained(case, folder)
+    once = recommender.add_users(NEW_USERS).bundle
+    other = NEW_USERS.with_columns(group=pl.lit("g1"))
+    again = recommender.add_users(other[:2]).add_users(NEW_USERS).bundle
+    users, items = once.users.values.to_list(), once.items.values.to_list()
+    expected = scores_of(once, users, items)
+    np.testing.assert_allclose(scores_of(again, users, items), expected, atol=1e-6)
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_added_users_get_the_items_of_their_group(case: str, folder: Path):
     after = trained(case, folder).add_users(NEW_USERS)
@@ -394,6 +405,7 @@ def test_items_can_be_added_without_histories(folder: Path):
         ({"price": ["cheap"]}, "got 'cheap' in the column price, expected a number"),
         ({"item": []}, "got no rows, expected at least one item"),
         ({"item": [1.5]}, "got ids of type Float64 in the column item"),
+        ({"year": [1999]}, "got the column 'year', expected columns that the recommender knows"),
     ],
 )
 def test_wrong_tables_are_refused_in_one_line(change: dict, message: str, folder: Path):
@@ -402,6 +414,39 @@ def test_wrong_tables_are_refused_in_one_line(change: dict, message: str, folder
     with pytest.raises(DataError, match=message) as told:
         trained("ease", folder).add_items(frame)
     assert "\n" not in str(told.value)
+
+
+def test_a_year_in_a_name_is_part_of_the_name_if_there_are_no_years(folder: Path):
+    new = pl.DataFrame({"item": ["q"], "name": ["Last Year (1999)"], "taste": ["t1"]})
+    after = trained("ease", folder).add_items(new).bundle.about_items
+    assert {*after} == {"name", "taste", "price"}
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({"k_core": 5}, "k_core.*does nothing for new items, expected kinds or max_unpacked"),
+        ({"kinds": {"price": "text"}}, "got text for price, expected ignore"),
+        ({"kind": {}}, r"unknown option; did you mean kinds\?"),
+    ],
+)
+def test_options_that_would_do_nothing_are_refused(data: dict, message: str, folder: Path):
+    with pytest.raises(ConfigError, match=message) as told:
+        trained("ease", folder).add_items(NEW_ITEMS, data=data)
+    assert "\n" not in str(told.value)
+
+
+def test_columns_that_the_training_ignored_are_ignored_again(tmp_path: Path):
+    pl.DataFrame({"item": ["i00", "i01"], "taste": ["t0", "t0"], "price": [1, 2]}).write_csv(
+        tmp_path / "items.csv"
+    )
+    data = {"items": str(tmp_path / "items.csv"), "kinds": {"price": "ignore"}}
+    frame = pl.DataFrame(pairs_of(), ["user", "item"], orient="row")
+    recommender = Recommender.fit(frame, "ease", data=data)
+    new = pl.DataFrame({"item": ["q"], "taste": ["t0"], "price": [3], "note": ["good"]})
+    after = recommender.add_items(new, data={"kinds": {"note": "ignore"}}).bundle
+    assert [*after.about_items] == ["taste"]
+    assert "q" in after.items.values
 
 
 def test_recommenders_without_predictions_are_refused():

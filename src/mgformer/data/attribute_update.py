@@ -26,7 +26,7 @@ def read_update(
     known: Attributes,
     options: DataConfig,
 ) -> Table:
-    """Read rows about items or users whose columns must be among the known ones.
+    """Read rows about items or users. Their columns must be among the known ones.
 
     Args:
         source: A file or a data frame with a column of ids.
@@ -36,29 +36,22 @@ def read_update(
     """
     ignored = {name: kind for name, kind in options.kinds.items() if kind == "ignore"}
     kinds = {name: own.kind for name, own in known.items() if name != NAME}
-    wanted = options.model_copy(update={"kinds": {**kinds, **ignored}, "private": ()})
+    # A year is taken from names only if the recommender has one.
+    years = {} if YEAR in known else {YEAR: "ignore"}
+    wanted = options.model_copy(update={"kinds": {**years, **kinds, **ignored}, "private": ()})
     if isinstance(source, Path):
         table = read_about(source, side, wanted)
     else:
         table = typed(_rows_of(source), IN_MEMORY, side, wanted)
-    columns = dict(table.attributes)
-    if YEAR not in known:
-        columns = {
-            name: own for name, own in columns.items() if name != YEAR or not _derived(table)
-        }
-    for name in columns:
+    own_year = [YEAR] if years and YEAR in table.header and YEAR not in ignored else []
+    for name in [*table.attributes, *own_year]:
         if name not in known:
             raise DataError(
                 f"{table.path}: got the column {name!r}, expected columns that the recommender"
                 f" knows: {', '.join(known)}{did_you_mean(name, known)}; leave it out with"
                 f' data.kinds={{{name} = "ignore"}}'
             )
-    return table._replace(attributes=Attributes(columns))
-
-
-def _derived(table: Table) -> bool:
-    """Return whether the year was taken from names: then it stands last."""
-    return table.header[-1] == YEAR and list(table.attributes)[-1] == YEAR
+    return table
 
 
 def alike(known: Attributes, new: Attributes, source: Path) -> tuple[Attributes, Attributes]:

@@ -17,6 +17,7 @@ from mgformer.data.attribute_update import alike, read_update
 from mgformer.data.attributes import Attributes, Side, joined
 from mgformer.data.formats.values import shown
 from mgformer.data.ids import Ids, number
+from mgformer.data.options import DataConfig
 from mgformer.errors import ConfigError, DataError
 from mgformer.runs.bundle import Bundle
 from mgformer.runs.cold import as_learned, wants_predictions, with_predictions
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 NOT_TESTED = "; then items or users were added, which is not tested"
-FILES = ("items", "users", "private")
-"""Options of the training about files, which do not concern a table of new items."""
+USED = ("kinds", "max_unpacked")
+"""Options of the section [data] that tables of items and users follow."""
 
 
 class Done(NamedTuple):
@@ -55,8 +56,11 @@ def read_more(
         bundle: The recommender.
         side: What the table is about.
         source: A file or a data frame.
-        options: Options of the section [data] that differ from those of the run.
+        options: Options of the section [data]: which columns to ignore, and how much a file may
+            unpack to.
     """
+    given = build_data_config(dict(options or {}), "options")
+    _check_used(given, side)
     about = bundle.about_items if side == "item" else bundle.about_users
     if not about:
         why = "" if bundle.record.histories and not bundle.record.hashed_ids else (
@@ -71,9 +75,26 @@ def read_more(
             f" {side} would never be scored; train it without this option"
         )
     own = bundle.record.config.get("data", {})
-    kept = {name: value for name, value in own.items() if name not in FILES}
-    described = build_data_config({**kept, **(options or {})}, "options")
+    described = DataConfig(
+        kinds={**own.get("kinds", {}), **given.kinds},
+        max_unpacked=given.max_unpacked or own.get("max_unpacked"),
+    )
     return read_update(Path(source) if isinstance(source, str) else source, side, about, described)
+
+
+def _check_used(options: DataConfig, side: Side) -> None:
+    """Refuse options that would do nothing."""
+    for name in sorted(options.model_fields_set - {*USED}):
+        raise ConfigError(
+            f"--set data.{name}: got an option that does nothing for new {side}s, expected"
+            f" {' or '.join(USED)}; leave it out"
+        )
+    for name, kind in options.kinds.items():
+        if kind != "ignore":
+            raise ConfigError(
+                f"--set data.kinds: got {kind} for {name}, expected ignore, because the kinds of"
+                " columns stay as they were in the training"
+            )
 
 
 def add(bundle: Bundle, side: Side, table: Table) -> Done:
