@@ -42,11 +42,11 @@ def test_ages_follow_the_first_pair_of_an_item(seed: int):
 
 
 def test_bounds_belong_to_the_younger_age():
-    """Ten pairs of ten items, one after the other: five are old, three in between, two new."""
-    train = read_dataset((np.zeros(10, dtype=int), np.arange(10), np.arange(10.0))).interactions
+    """Of a hundred items, one after the other, 50 are old, 30 in between and 20 new."""
+    train = read_dataset((np.zeros(100, dtype=int), np.arange(100), np.arange(100.0))).interactions
     ages = item_ages(train)
     assert ages is not None
-    assert [AGES[age] for age in ages] == ["old"] * 5 + ["middle"] * 3 + ["new"] * 2
+    assert [AGES[age] for age in ages] == ["old"] * 50 + ["middle"] * 30 + ["new"] * 20
 
 
 def test_without_times_there_are_no_ages():

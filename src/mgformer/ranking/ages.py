@@ -25,9 +25,8 @@ def item_ages(train: Interactions) -> NDArray[np.int8] | None:
         return None
     first = np.full(train.num_items, times.max())
     np.minimum.at(first, train.indices, times)
-    earlier = np.searchsorted(np.sort(times), first) / len(
-        times
-    )  # those of the same moment are not
+    num_earlier = np.searchsorted(np.sort(times), first)  # pairs of the same moment do not count
+    earlier = num_earlier / len(times)
     ages = np.array([OLD, MIDDLE, NEW], dtype=np.int8)[np.digitize(earlier, BOUNDS)]
     ages[np.bincount(train.indices, minlength=train.num_items) == 0] = UNSEEN
     return ages
