@@ -64,11 +64,14 @@ soak: setup  ## load the service for ten minutes, then kill it under load; write
 bench: setup  ## ratios against peers and limits, one after another
 	$(BIN)/python -m benchmarks.startup
 	$(BIN)/python -m benchmarks.ranking
+	$(BIN)/python -m benchmarks.filters
 	$(BIN)/python -m benchmarks.reading
 	$(BIN)/python -m benchmarks.loading
 	$(BIN)/python -m benchmarks.baselines
 	$(BIN)/python -m benchmarks.training
+	$(BIN)/python -m benchmarks.regression
 	$(BIN)/python -m benchmarks.large
+	$(BIN)/python -m benchmarks.scaling
 	$(BIN)/python -m benchmarks.attention
 	$(BIN)/python -m benchmarks.serving
 	$(BIN)/python -m benchmarks.recency

@@ -29,9 +29,9 @@ SHORT = ("itemknn", "ials", "ease", "ridge", *paper_rows.PUBLISHED, "directau-gu
 """Rows of the short table: the best simple models, those of the paper, and ours."""
 BENCHMARKS = (
     "training-amazon-beauty", "training-yelp2018", "regression-amazon-beauty",
-    "regression-yelp2018", "regression-gowalla", "regression-large", "large", "ann", "attention",
-    "baselines", "ranking", "reading", "serving", "recency", "reloading", "batch", "everybody",
-    "startup", "peers-ml-latest-small", "peers-amazon-beauty",
+    "regression-yelp2018", "regression-gowalla", "regression-large", "large", "scaling", "ann",
+    "attention", "baselines", "ranking", "filters", "reading", "serving", "recency", "reloading",
+    "batch", "everybody", "startup", "peers-ml-latest-small", "peers-amazon-beauty",
 )  # fmt: skip
 RATIOS: list[tuple[str, str, Callable[[dict[str, Any]], float]]] = [
     (
