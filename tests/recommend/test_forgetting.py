@@ -226,6 +226,19 @@ def test_popularity_in_the_score_is_counted_again(trained: Path, tmp_path: Path)
     assert (bundle.scorer.items[:, 0].numpy() == bundle.item_degrees).all()
 
 
+@pytest.mark.parametrize("model", ["ease", "itemknn"])
+def test_exports_of_item_weights_are_ours_and_hold_no_users(model: str, tmp_path: Path) -> None:
+    ensure_run(build_config({"dataset": "demo", "model": {"name": model}}), tmp_path, keep=True)
+    for kind in ("npz", "parquet", "onnx"):
+        succeed("export", tmp_path, "--format", kind)
+    told = json.loads(succeed("forget", tmp_path, "--user", USER, "--json"))
+    actions = {change["file"]: change["action"] for change in told["files"]}
+    exported = {Path(file).name for file in actions if file.startswith("export")}
+    assert {"items.npz", "item_weights.parquet", "scores.onnx"} <= exported
+    assert "not ours" not in actions.values()
+    assert USER.encode() not in everything_in(tmp_path)
+
+
 def test_several_runs_and_figures_alone(tmp_path: Path) -> None:
     """A comparison has runs below its folder, with records and figures per user beside them."""
     for model in ("popularity", "itemknn"):

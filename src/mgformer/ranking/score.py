@@ -10,15 +10,17 @@ A guide may add δ times its own score: that of a history and an item-item matri
 about pairs of items does not fit into the vectors.
 
 Where the order of interactions is known, two more factors follow time. Trend tells how much more
-often than expected an item occurs among recent pairs: η log trend(i) is added like popularity, or
-trend(i)^η multiplies scores that are not cosines. Recency ages a history: an item at position p of
-it counts exp(−κ (1 − p)). It concerns models and guides that score by histories.
+often than expected an item occurs among recent pairs. η log trend(i) is added to products of
+vectors, and trend(i)^η multiplies the scores of `degree`, of histories and of popularity. Recency
+ages a history: an item at position p of it counts exp(−κ (1 − p)). It concerns models and guides
+that score by histories.
 
 γ, δ, η and κ are chosen on validation.
 
 Shapes: U users, I items, D channels.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
@@ -27,7 +29,6 @@ from typing import Literal, NamedTuple
 import torch
 from pydantic import BaseModel, Field, model_validator
 from torch import Tensor
-from torch.nn import functional
 
 from mgformer.data.chronology import Chronology
 from mgformer.data.options import OPTIONS
@@ -155,36 +156,46 @@ def rescored(
         eta: Weight of the trend.
         trend: [I] needed if η is not 0.
     """
-    users, items = scorer.users, scorer.items
-    added = items.new_zeros(len(items), 1)
-    if kind != "dot":
-        users, items = functional.normalize(users), functional.normalize(items)
+    if kind == "dot" and not eta:
+        return scorer
+    has_channel = kind == "prior" or (eta != 0 and kind != "degree")
+    users, items = (
+        _copied(vectors, unit=kind != "dot", room=int(has_channel))
+        for vectors in (scorer.users, scorer.items)
+    )
     # An item without users counts as if it had one. Dividing by the largest degree does not change
     # any ranking, and it keeps scores at most 1.
     degrees = item_degrees.clamp_min(1).to(items)[:, None]  # [I, 1]
     degrees = degrees / degrees.max()
+    added = gamma * degrees.log() if kind == "prior" else torch.zeros_like(degrees)
     if kind == "degree":
-        items = items * degrees.pow(gamma)
-    if kind == "prior":
-        added = gamma * degrees.log()
+        items *= degrees.pow(gamma)
     if eta:
         assert trend is not None
         rising = trend.to(items)[:, None]
         if kind == "degree":
-            items = items * rising.pow(eta)
+            items *= rising.pow(eta)
         else:
             # A dot product has no natural size: η is in units of the usual one.
-            size = (
-                1.0 if kind != "dot" else float(users.norm(dim=1).mean() * items.norm(dim=1).mean())
-            )
+            lengths = (vectors.norm(dim=1).mean() for vectors in (scorer.users, scorer.items))
+            size = float(math.prod(lengths)) if kind == "dot" else 1.0
             added = added + eta * size * rising.log()
-    if kind == "dot" and not eta:
-        return scorer
-    has_channel = kind == "prior" or (eta != 0 and kind != "degree")
     if has_channel:
-        users = torch.cat([users, torch.ones_like(users[:, :1])], dim=1)
-        items = torch.cat([items, added], dim=1)
+        users[:, -1] = 1
+        items[:, -1:] = added
     return replace(scorer, users=users, items=items, unit=kind != "dot", constant=int(has_channel))
+
+
+def _copied(vectors: Tensor, *, unit: bool, room: int) -> Tensor:
+    """Return a copy with room for more channels, and rows of unit length if asked.
+
+    Nothing else of its size is made: the vectors of a large graph take most of the memory.
+    """
+    copy = vectors.new_empty(len(vectors), vectors.shape[1] + room)
+    own = copy[:, : vectors.shape[1]].copy_(vectors)
+    if unit:
+        own /= vectors.norm(dim=1, keepdim=True).clamp_min(1e-12)
+    return copy
 
 
 def guided(scorer: DotScorer, guide: HistoryScorer | None, delta: float | None) -> Scorer:

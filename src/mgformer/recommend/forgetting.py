@@ -37,7 +37,8 @@ from mgformer.training.checkpoint import NAME as CHECKPOINT
 Action = Literal["rewritten", "removed", "kept", "not ours"]
 WITHOUT_USERS = {
     "log.jsonl", "best.toml", "trials.json", "items.faiss", "fold_in.onnx", "item_ids.parquet",
-    "item_vectors.parquet", "guide.parquet", "guide.npz",
+    "item_vectors.parquet", "items.npz", "item_weights.parquet", "item_weights.npz",
+    "item_weights.npy", "guide.parquet", "guide.npz", "guide.npy", "scores.onnx",
 }  # fmt: skip
 """Files that hold nothing about single users."""
 STALE = (CHECKPOINT, "report.html", "MODEL_CARD.md")
