@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+import scipy.sparse as sp
 import torch
 
 from mgformer.data.attributes import Attribute, Attributes
@@ -155,6 +156,24 @@ def test_the_lowest_of_several_counts_holds(recommender: Recommender):
     assert recommender.with_rules({"at_most": caps}).recommend("u00", 9).equals(lowest)
 
 
+@pytest.mark.parametrize(("rule", "wish"), [(3, 2), (2, 3)])
+def test_the_lower_of_rule_and_wish_holds(recommender: Recommender, rule: int, wish: int):
+    ruled = recommender.with_rules({"at_most": [{"attribute": "genres", "count": rule}]})
+    lowest = recommender.recommend("u00", 9, at_most={"genres": 2})
+    assert ruled.recommend("u00", 9, at_most={"genres": wish}).equals(lowest)
+    assert not recommender.recommend("u00", 9, at_most={"genres": 3}).equals(lowest)
+
+
+def test_pinned_items_stay_first_in_diverse_lists(recommender: Recommender):
+    ruled = recommender.with_rules({"pin": [{"items": [39, 9, 33]}]})
+    for user in recommender.bundle.users.values:
+        found = ruled.recommend(user, 6, diversity=0.6)["item"].to_list()
+        seen = recommender.items_of(user)["item"].to_list()
+        pinned = [item for item in (39, 9, 33) if item not in seen]
+        assert found[: len(pinned)] == pinned
+        assert len({*found}) == 6
+
+
 def marginal(recommender: Recommender, user: str, k: int, diversity: float) -> list[Any]:
     """Maximal marginal relevance, one item after the other."""
     pool = recommender.recommend(user, POOL * k)
@@ -227,6 +246,29 @@ def test_the_cost_of_diversity_is_that_of_the_lists_one_by_one(recommender: Reco
         assert point.intra_list == pytest.approx(np.mean(differences))
         assert point.coverage == pytest.approx(len(shown) / ITEMS)
     assert found.points[0].intra_list < found.points[1].intra_list
+
+
+def test_the_cost_for_users_who_are_held_out_is_that_of_their_known_items(recommender: Recommender):
+    """Nothing was trained on them: they are scored by the items that stay known."""
+    bundle = recommender.bundle
+    out = np.arange(0, NUM_USERS, 2, dtype=np.int32)
+    train = bundle.train.subset(~np.isin(bundle.train.rows, out))
+    history = bundle.train.subset(np.isin(bundle.train.rows, out))
+    wanted = (ITEMS - 1 - np.arange(len(out))).astype(np.int32)
+    valid = Interactions.from_numbers(bundle.users, bundle.items, out, wanted)
+    found = tradeoff(replace(bundle, train=train, history=history, valid=valid), [0.0], k=8)
+    assert found is not None
+    (point,) = found.points
+    gains = []
+    for user, item in zip(out, wanted, strict=True):
+        known = history.items_of(user).tolist()
+        row = sp.csr_array(history.matrix[[user]])
+        scores = bundle.scorer.fold_in(row).scores(torch.tensor([0]))[0].numpy().copy()
+        scores[known] = -np.inf
+        listed = np.argsort(-scores, kind="stable")[:8].tolist()
+        gains.append(oracles.METRICS["ndcg"]([i == item for i in listed], 1, 8))
+    assert 0 < np.mean(gains) < 1
+    assert point.ndcg == pytest.approx(np.mean(gains))
 
 
 def test_without_validation_pairs_there_is_no_cost_of_diversity(recommender: Recommender):
