@@ -55,6 +55,12 @@ def save_rows(name: str, rows: Sequence[Row], folder: Path = FOLDER) -> None:
     (folder / f"{name}.json").write_text(f"{text}\n", encoding="utf-8")
 
 
+def rows_of(name: str, folder: Path = FOLDER) -> list[Row]:
+    """Return the rows of results/reliability/NAME.json, none if there is no such file."""
+    path = folder / f"{name}.json"
+    return ROWS.validate_json(path.read_bytes()) if path.is_file() else []
+
+
 def read_rows(folder: Path = FOLDER) -> list[Row]:
     """Return the rows of all files, in the order of their names."""
     files = sorted(folder.glob("*.json"))
