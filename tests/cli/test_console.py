@@ -2,6 +2,7 @@
 
 import io
 import json
+import logging
 import re
 import shlex
 import time
@@ -128,3 +129,13 @@ def test_bars_and_lines_do_not_wipe_out_each_other(monkeypatch: pytest.MonkeyPat
                 terminal.print(f"another line {number}")
     expected = [f"{kind}line {number}" for number in range(10) for kind in ("", "another ")]
     assert screen(terminal.file.getvalue()) == expected
+
+
+def test_what_is_said_of_a_split_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+    with console.working():
+        for name in ("mgformer.splits", "mgformer"):
+            for _ in range(2):
+                logging.getLogger(name).info("from %s", name)
+    said = capsys.readouterr().err
+    assert said.count("from mgformer.splits") == 1
+    assert said.count("from mgformer\n") == 2

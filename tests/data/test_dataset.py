@@ -262,3 +262,16 @@ def test_errors_of_item_names(tmp_path, content, message):
         read_dataset(frame(TRAIN), DataConfig(items=tmp_path / "n.csv"))
     with pytest.raises(DataError, match="got no such file"):
         read_dataset(frame(TRAIN), DataConfig(items=tmp_path / "m.csv"))
+
+
+def test_without_pairs_the_rest_stays(tmp_path):
+    files = {"train.csv": csv_text(TRAIN), "test.csv": csv_text(TEST)}
+    dataset = read_dataset(folder(tmp_path, files))
+    left = dataset.without_pairs()
+    assert len(left.interactions) == 0
+    assert left.parts is None
+    assert left.fingerprint == dataset.fingerprint != left.interactions.fingerprint
+    assert (left.interactions.users, left.interactions.items) == (
+        dataset.interactions.users,
+        dataset.interactions.items,
+    )

@@ -355,6 +355,15 @@ def test_malformed_quotes_are_read_as_csv_reads_them(tmp_path, field):
         ]
 
 
+@pytest.mark.parametrize("field", ['"0""', '"a', '"a,""b', '"""'])
+def test_a_last_field_without_closing_quote_is_read_as_csv_reads_it(tmp_path, field):
+    text = f"user,item\nx,1\ny,{field}"
+    path = tmp_path / "a.csv"
+    path.write_text(text)
+    expected = [tuple(row) for row in csv.reader(text.splitlines())][1:]
+    assert read_file(path, DataConfig(sep=",")).select("user", "item").rows() == expected
+
+
 def test_options_refuse_unknown_keys():
     with pytest.raises(ValueError, match="seperator"):
         DataConfig(seperator=",")

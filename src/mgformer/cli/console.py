@@ -72,7 +72,17 @@ def working(how_to_continue: Callable[[], str] | None = None) -> Iterator[None]:
 
 
 class _LogLines(logging.Handler):
+    """Prints log lines. What is said of a split is said once, however many models get it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.said: set[str] = set()
+
     def emit(self, record: logging.LogRecord) -> None:
+        if record.name == "mgformer.splits":
+            if record.getMessage() in self.said:
+                return
+            self.said.add(record.getMessage())
         prefix = "" if record.levelno <= logging.INFO else f"{record.levelname.lower()}: "
         err.print(f"{prefix}{record.getMessage()}", style="dim")
 

@@ -81,6 +81,12 @@ class Dataset:
             digest.update(np.searchsorted(pooled, _keys(self.parts[name])).astype("<i8").tobytes())
         return f"{self.interactions.fingerprint}-{digest.hexdigest()[:6]}"
 
+    def without_pairs(self) -> "Dataset":
+        """Return the dataset without its pairs, once a split has its own; the fingerprint stays."""
+        left = replace(self, interactions=self.interactions.no_pairs(), parts=None, rows=None)
+        left.__dict__["fingerprint"] = self.fingerprint
+        return left
+
     def attributes_for(self, items: Ids, users: Ids) -> About:
         """Return what is known about some items and users of the dataset."""
         own = self.interactions

@@ -18,7 +18,7 @@ from mgformer.data.interactions import Interactions
 from mgformer.data.options import VALID_SHARE, SplitConfig
 from mgformer.errors import ConfigError, DataError
 
-log = logging.getLogger("mgformer")
+log = logging.getLogger("mgformer.splits")
 
 TRAIN, VALID, TEST, HISTORY = range(4)
 FEW_USERS = 100

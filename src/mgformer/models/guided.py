@@ -210,7 +210,7 @@ class Guided(TrainableModel):
             h = self.lists(tokens, nodes, sparse_gradient=self.sparse_gradients and not self.hop)
             if self.hop is not None:
                 h = h + self.config.graph_weight * self.hop.rows(tokens, nodes)
-            return torch.cat([h, self.fixed[nodes]], dim=1)
+            return self._with_fixed(h, nodes)
         rows = self.matrix[nodes.numpy()]
         if self.sparse_gradients:
             columns, places = np.unique(rows.indices, return_inverse=True)
@@ -218,7 +218,11 @@ class Guided(TrainableModel):
             rows = sp.csr_array(parts, shape=(len(nodes), len(columns)))
             wanted = torch.from_numpy(columns).long()
             tokens = functional.embedding(wanted, self.tokens, sparse=True)
-        return torch.cat([sparse_product(rows, tokens), self.fixed[nodes]], dim=1)
+        return self._with_fixed(sparse_product(rows, tokens), nodes)
+
+    def _with_fixed(self, h: Tensor, nodes: Tensor | slice = slice(None)) -> Tensor:
+        """Return rows with their fixed channels beside them, without a copy if there are none."""
+        return torch.cat([h, self.fixed[nodes]], dim=1) if self.fixed.shape[1] else h
 
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
         config, shares = self.config, self.shares(batch)
@@ -254,13 +258,11 @@ class Guided(TrainableModel):
             if self.shards is not None:
                 return self.dot_scorer(self._own_outputs(self.shards))
             if on_host(self.tokens):
-                return self.dot_scorer(
-                    torch.cat([csr_matmul(self.matrix, self.tokens), self.fixed], dim=1)
-                )
+                return self.dot_scorer(self._with_fixed(csr_matmul(self.matrix, self.tokens)))
             h = self.lists(self.tokens)
             if self.hop is not None:
                 h = h + self.config.graph_weight * self.hop(self.tokens)
-            return self.dot_scorer(torch.cat([h, self.fixed], dim=1))
+            return self.dot_scorer(self._with_fixed(h))
 
     def _own_outputs(self, shards: Shards) -> Tensor:
         """Return h [n, d] of own nodes: every process adds what its own nodes are to them."""

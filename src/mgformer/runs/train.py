@@ -100,6 +100,7 @@ def _train(
     with watch.timed("prepare"):
         dataset, split, before = prepare(config, dataset, split)
     check_fits(config, dataset.interactions, folder)
+    dataset = dataset.without_pairs()  # those of a large dataset would take memory to the end
     if workspace:
         workspace.begin(dataset.fingerprint)
         watch.seconds["train"] = workspace.seconds_before

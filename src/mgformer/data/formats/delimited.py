@@ -191,8 +191,8 @@ def _read_with_polars(layout: Layout) -> pl.DataFrame | None:
     """Return the columns as text, or None if polars may have misread a row."""
     if layout.content.count(b"\r") != layout.content.count(b"\r\n"):
         return None  # polars takes a lone carriage return for a part of an id
-    if layout.quoted and _has_text_after_quotes(layout):
-        return None  # polars drops quotes of fields such as ""0" and "0"0""
+    if layout.quoted and _has_odd_quotes(layout):
+        return None  # polars drops quotes of fields such as ""0" and "0"0"", and of "0"" at the end
     names = {role: f"column_{at + 1}" for role, at in layout.columns.items()}
     frame = _polars_columns(layout, list(dict.fromkeys(names.values())))
     frame = frame.select(**{role: pl.col(name) for role, name in names.items()})
@@ -213,15 +213,15 @@ def _read_with_polars(layout: Layout) -> pl.DataFrame | None:
     return frame
 
 
-def _has_text_after_quotes(layout: Layout) -> bool:
-    """Return whether text may follow the closing quote of a field.
+def _has_odd_quotes(layout: Layout) -> bool:
+    """Return whether text may follow the closing quote of a field, or the last field has none.
 
     A comma in quotes may look like the start of a field. Then the answer may be true for nothing,
     but a field with such text is never missed.
     """
     sep = re.escape(layout.sep.encode())
     start, inside = rb"(?:^|\n|" + sep + rb')"', rb'(?:[^"]++|"")*+'
-    field = start + inside + rb'"(?!["\r\n' + sep + rb"]|\Z)"
+    field = start + inside + rb'(?:"(?!["\r\n' + sep + rb"]|\Z)|\Z)"
     return re.search(field, layout.content) is not None
 
 
