@@ -1,12 +1,16 @@
 """What a report computes from a trained recommender, against slow references."""
 
 import numpy as np
+import polars as pl
 import pytest
 import torch
 
+from mgformer.data.dataset import read_dataset
 from mgformer.experiments.report import lists
 from mgformer.experiments.report.one_run import principal_plane
 from mgformer.ranking.evaluation import popularity_groups
+from mgformer.runs.config import build_config
+from mgformer.runs.train import train
 from tests.models.test_mgformer_insides import fitted
 
 
@@ -22,6 +26,19 @@ def test_lists_are_those_of_the_test(kind: str) -> None:
         held_out = set(bundle.test.indices[bundle.test.indptr[user] : bundle.test.indptr[user + 1]])
         recall.append(len(held_out & set(items.tolist())) / len(held_out))
     assert recall == pytest.approx(bundle.per_user["recall@20"].to_list())
+
+
+def test_users_without_known_items_are_no_examples() -> None:
+    early = [(f"u{u}", f"i{(u + n) % 9}", 10 * u + n) for u in range(12) for n in range(5)]
+    late = [(f"u{u}", f"i{(u + n) % 9}", 1000 + n) for u in (0, 1, 90, 91) for n in (6, 7)]
+    table = pl.DataFrame(early + late, schema=["user", "item", "time"], orient="row")
+    options = {"model": {"name": "itemknn"}, "split": {"kind": "time", "test": 0.1}}
+    bundle = train(build_config({"dataset": "late", **options}), read_dataset(table))
+    users = bundle.users.decode(lists.audience(bundle)).to_list()
+    assert bundle.per_user is not None
+    assert users == bundle.per_user["user"].to_list() == ["u0", "u1"]
+    assert all(len(person.history) for person in lists.example_users(bundle))
+    assert sum(lists.best_recall(bundle).values()) == pytest.approx(1)
 
 
 def test_long_tail_matches_a_count_by_hand() -> None:

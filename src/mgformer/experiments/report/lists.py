@@ -57,9 +57,12 @@ def lists_for(bundle: Bundle, users: NDArray[np.int64], k: int = K) -> TopK:
 
 
 def audience(bundle: Bundle) -> NDArray[np.int64]:
-    """Return the test users, or all users with a history if nothing is held out."""
-    tested = np.flatnonzero(np.diff(bundle.test.indptr))
-    return tested if len(tested) else np.flatnonzero(np.diff(_known_before_test(bundle).indptr))
+    """Return the users whom the test ranks, or all users with a history if nothing is held out."""
+    if not len(bundle.test):
+        return np.flatnonzero(np.diff(_known_before_test(bundle).indptr))
+    # The test leaves out users without known items.
+    known = bundle.train if bundle.history is None else bundle.history
+    return np.flatnonzero((np.diff(bundle.test.indptr) > 0) & (np.diff(known.indptr) > 0))
 
 
 def long_tail(bundle: Bundle, num_places: int = 200) -> LongTail | None:
@@ -86,10 +89,12 @@ def long_tail(bundle: Bundle, num_places: int = 200) -> LongTail | None:
 
 def best_recall(bundle: Bundle) -> dict[str, float]:
     """Return the recall of finding all held-out items of a popularity group, by group."""
+    users, rows = audience(bundle), bundle.test.rows
     counts = np.diff(bundle.test.indptr)
-    group_of = popularity_groups(bundle.item_degrees)[bundle.test.indices]
-    share = 1.0 / counts[bundle.test.rows]  # of one held-out item in the recall of its user
-    total = np.bincount(group_of, share, len(GROUPS)) / max(int((counts > 0).sum()), 1)
+    is_ranked = np.isin(rows, users)
+    group_of = popularity_groups(bundle.item_degrees)[bundle.test.indices[is_ranked]]
+    share = 1.0 / counts[rows[is_ranked]]  # of one held-out item in the recall of its user
+    total = np.bincount(group_of, share, len(GROUPS)) / max(len(users), 1)
     return dict(zip(GROUPS, total.tolist(), strict=True))
 
 
