@@ -9,6 +9,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from mgformer.data.formats.feedback import line_of
+from mgformer.data.hashed_ids import hash_id, read_key
 from mgformer.ranking.scorers import HistoryScorer
 from mgformer.recommend.query import Query
 from mgformer.recommend.recommender import Recommender
@@ -113,6 +115,23 @@ def test_new_data_need_the_same_key(table: Path, tmp_path: Path) -> None:
         mgformer("train", new, "--from", run, "--hash-ids", other, "--out", tmp_path / "n"),
         "another key than the one that hashed",
     )
+
+
+def test_the_log_of_a_service_has_hashes_already(table: Path, tmp_path: Path) -> None:
+    key, run, log = tmp_path / "ids.key", tmp_path / "run", tmp_path / "log"
+    succeed("train", table, "--model", "itemknn", "--out", run, "--hash-ids", key)
+    hashes = [hash_id(user, read_key(key)) for user in ("u3", "fresh")]
+    log.mkdir()
+    lines = [line_of({"user": user, "item": "i59", "time": 1.7e9}) for user in hashes]
+    (log / "feedback-1.jsonl").write_bytes(b"".join(lines))
+    again = ["train", log, "--from", run, "--hash-ids", key, "--out", tmp_path / "again"]
+    for command in (["refresh", run, "--with", log, "--out", tmp_path / "b"],
+                    ["refresh", run, "--with", log, "--id-key", key, "--out", tmp_path / "c"],
+                    again):  # fmt: skip
+        succeed(*command)
+        users = load_bundle(Path(command[-1])).users
+        assert len(users) == 121
+        assert (users.encode(hashes) >= 0).all()
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ def command(
     with working(), locked(folder):
         bundle = load_bundle(run, key_in(signed))
         data = read_new(bundle, new, chosen.get("data"))
-        done = refresh(bundle, with_hashed_ids(data, bundle.record, key))
+        done = refresh(bundle, with_hashed_ids(new, data, bundle.record, key))
         save_bundle(done, folder, signature)
     if as_json:
         print_json(summary(done.record, folder))

@@ -72,13 +72,13 @@ def command(
     Options live in sections: --set split.kind=time, --set data.sep=';', --set model.l2=300.
     """
     from mgformer.data.dataset import open_dataset
-    from mgformer.data.hashed_ids import hash_users, mark_of
+    from mgformer.data.hashed_ids import mark_of
     from mgformer.device import resolve
     from mgformer.locks import locked
     from mgformer.runs import auto, train
     from mgformer.runs import config as configs
     from mgformer.runs.bundle_files import check_folder, load_record
-    from mgformer.runs.hashing import key_for_run
+    from mgformer.runs.hashing import hashed_once, key_for_run
     from mgformer.runs.histories import check_leaves_them_out, without_histories
     from mgformer.runs.workspace import load_unfinished, save_run
     from mgformer.world import is_first, is_launched, is_restarted, joined
@@ -167,7 +167,8 @@ def command(
     ):
         dataset = None
         if key is not None:
-            dataset = hash_users(open_dataset(described.dataset, described.data), key)
+            opened = open_dataset(described.dataset, described.data)
+            dataset = hashed_once(described.dataset, opened, key)
         if runs is not None:
             bundle = auto.train_best(runs, dataset, folder=folder, resume=resume)
         else:

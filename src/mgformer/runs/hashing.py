@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from mgformer.data.dataset import Dataset
+from mgformer.data.formats.feedback import is_feedback
 from mgformer.data.hashed_ids import hash_users, mark_of, new_key, read_key
 from mgformer.errors import ConfigError
 from mgformer.runs.record import Record
@@ -18,11 +19,20 @@ def key_for_run(path: Path, folder: Path) -> bytes:
     return read_key(path) if path.exists() else new_key(path)
 
 
-def with_hashed_ids(dataset: Dataset, record: Record, key: Path | None) -> Dataset:
+def hashed_once(source: str | Path, dataset: Dataset, key: bytes) -> Dataset:
+    """Return data with hashed user ids. A service knows hashes only, and its log has them."""
+    return dataset if is_feedback(Path(source)) else hash_users(dataset, key)
+
+
+def with_hashed_ids(
+    source: str | Path, dataset: Dataset, record: Record, key: Path | None
+) -> Dataset:
     """Return new data for a run, with hashed user ids if those of the run are hashed."""
     if record.hashed_ids is None:
         if key is not None:
             raise ConfigError(f"{key}: the user ids of this run are not hashed; leave out the key")
+        return dataset
+    if key is None and is_feedback(Path(source)):
         return dataset
     if key is None:
         raise ConfigError(
@@ -31,4 +41,4 @@ def with_hashed_ids(dataset: Dataset, record: Record, key: Path | None) -> Datas
     secret = read_key(key)
     if mark_of(secret) != record.hashed_ids:
         raise ConfigError(f"{key}: another key than the one that hashed the user ids of this run")
-    return hash_users(dataset, secret)
+    return hashed_once(source, dataset, secret)
