@@ -87,6 +87,15 @@ def test_filters_find_what_a_loop_finds(where: Where):
     assert FILTERS.mask(where).tolist() == [holds(where, row, ABOUT) for row in rows]
 
 
+@pytest.mark.parametrize("test", [("in", (0, 2)), ("=", (0,)), ("<=", (0,))])
+@pytest.mark.parametrize("column", ["year", "price"])
+def test_a_missing_number_is_not_zero(column: str, test: tuple):
+    found = FILTERS.mask(Compare(column, *test))
+    missing = ABOUT[column].values.is_null().to_numpy()
+    assert missing.any()
+    assert not found[missing].any()
+
+
 @pytest.mark.parametrize(
     ("where", "message"),
     [
