@@ -11,7 +11,8 @@ from typing import Any
 
 from fastapi import FastAPI
 from pydantic import BaseModel
-from starlette.requests import ClientDisconnect, Request
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -39,7 +40,9 @@ class _ShortWay:
             return
         try:
             content = await request.body()
-        except ClientDisconnect:
+        except HTTPException:  # the body is too large
+            raise
+        except Exception:  # the client has left, or left while it was told to continue
             await self.usual(scope, receive, send)
             return
         try:
