@@ -243,3 +243,20 @@ def test_a_streamed_body_is_read_no_further_than_the_limits(monkeypatch):
     asyncio.run(read_a_request())
     # Two parts are allowed, the third exceeds the limit, six more are discarded.
     assert taken == 9 * len(part)
+
+
+def test_a_refused_client_that_leaves_is_no_error(client: TestClient) -> None:
+    sent: list[dict] = []
+
+    async def receive():  # what uvloop raises when "100 Continue" is written too late
+        raise RuntimeError("Cannot call write() after write_eof()")
+
+    async def send(message):
+        sent.append(message)
+
+    scope = {
+        **{"type": "http", "method": "POST", "path": "/recommend", "query_string": b""},
+        "headers": [(b"host", b"evil.example"), (b"expect", b"100-Continue")],
+    }
+    asyncio.run(client.app(scope, receive, send))
+    assert [message["status"] for message in sent if "status" in message] == [421]

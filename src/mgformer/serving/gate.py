@@ -54,14 +54,21 @@ class Gate:
         if method == "HEAD":
             scope = {**scope, "method": "GET"}  # the server still knows that it was HEAD
 
+        async def arriving() -> Message:
+            """Receive a message; a client that has left is no error."""
+            try:
+                return await receive()
+            except RuntimeError:  # uvloop could not write "100 Continue"
+                return {"type": "http.disconnect"}
+
         async def count() -> Message:
             """Limit the bytes that arrive: the header Content-Length may be absent or wrong."""
             nonlocal received
-            message = await receive()
+            message = await arriving()
             received += len(message.get("body", b""))
             if received > self.most_bytes:
                 if message.get("more_body"):
-                    await _discard(receive)
+                    await _discard(arriving)
                 raise HTTPException(*self.too_large, CLOSE)
             return message
 
@@ -88,7 +95,7 @@ class Gate:
             else:
                 # A client that expects "100 Continue" has not sent its body yet.
                 if "100-continue" not in headers.get("expect", ""):
-                    await _discard(receive)
+                    await _discard(arriving)
                 await failure(*refusal, CLOSE)(scope, receive, complete)
         except Exception:
             log.exception("internal error", extra={"request_id": request_id})

@@ -11,8 +11,7 @@ from typing import Any
 
 from fastapi import FastAPI
 from pydantic import BaseModel
-from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -40,9 +39,7 @@ class _ShortWay:
             return
         try:
             content = await request.body()
-        except HTTPException:  # the body is too large
-            raise
-        except Exception:  # the client has left, or left while it was told to continue
+        except ClientDisconnect:
             await self.usual(scope, receive, send)
             return
         try:
