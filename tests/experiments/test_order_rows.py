@@ -43,8 +43,8 @@ def test_the_ways_of_a_model_differ_in_validation_and_time_only(dataset):
 
 
 def test_options_come_from_the_preset_of_the_split():
-    (row, *_) = order_rows("yelp2018", ["directau"])
-    assert row.config.model.dim == 64  # directau-lightgcn.toml; directau.toml has 128
+    (row, *_) = order_rows("yelp2018", ["guided"])
+    assert row.config.model.graph_weight == 1  # guided-lightgcn.toml; guided.toml has no hop
     (row, *_) = order_rows("gowalla", ["simgcl-onepass"])
     assert row.config.model.passes == "one"
     (row, *_) = order_rows("ml-latest-small", ["simgcl-onepass"])
