@@ -72,6 +72,7 @@ GUIDES = {
     "num_predictors": ("ridge",),
     "l2": ("ridge",),
     "dropout": ("ridge",),
+    "segment_weight": ("ridge",),
     "rank": ("gfcf", "spectral"),
     "encoding_scale": ("spectral",),
     "recency": ("ridge", "gfcf"),
@@ -116,6 +117,9 @@ class Guided(TrainableModel):
         """Penalty on the weight of every predictor, with guide = ridge."""
         dropout: NonNegativeFloat | None = None
         """Penalty per user of the predictor, with guide = ridge."""
+        segment_weight: NonNegativeFloat | None = None
+        """How much a segment of four successive items counts in the guide beside a whole history,
+        with guide = ridge. It is used where the score uses time; 0 by default."""
         rank: PositiveInt | None = None
         """Number of singular vectors: 256 with guide = gfcf, 128 with guide = spectral."""
         sharpness: PositiveFloat | None = None
@@ -293,7 +297,7 @@ def _guide(options: Guided.Config, graph: Graph, rng: np.random.Generator) -> Hi
     """Return the closed-form model that guides."""
     if options.guide == "gfcf":
         return GFCF(GFCF.Config(**options.given("rank")), graph, rng).scorer()
-    given = options.given("num_predictors", "l2", "dropout")
+    given = options.given("num_predictors", "l2", "dropout", "segment_weight")
     return Ridge(Ridge.Config(**given), graph, rng).scorer()
 
 

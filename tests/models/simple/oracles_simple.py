@@ -95,7 +95,7 @@ def ials_objective(
 def ridge(r: Matrix, num_predictors: int, l2: float, dropout: float) -> Matrix:
     """B [I, I], one ridge regression of each item on its nearest items by cosine."""
     num_items = r.shape[1]
-    degrees = r.sum(axis=0)
+    degrees = (r**2).sum(axis=0)  # of ones: the number of users
     b = np.zeros((num_items, num_items))
     for j in range(num_items):
         cosines = np.zeros(num_items)

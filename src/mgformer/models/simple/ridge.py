@@ -1,7 +1,8 @@
 """Ridge: regresses every item on the items nearest to it, in closed form.
 
 It is EASE with few predictors for each item: sparse, parallel, and linear in the number of items.
-`graph/regression.py` has the equations.
+`graph/regression.py` has the equations. Where the order is known, short segments of histories can
+count beside whole ones: `graph/segments.py`.
 
 The best penalty λ differs from dataset to dataset by a factor of ten and more. If it is not given,
 it is chosen on the training data alone: a tenth of the items of some users is held out, and the λ
@@ -13,9 +14,11 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import NDArray
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 
 from mgformer.graph.regression import local_ridge, local_ridges
+from mgformer.graph.segments import with_segments
 from mgformer.graph.sparse import BLOCK_ENTRIES, kept_entries
 from mgformer.models.base import Footprint, Model, ModelConfig, Size
 from mgformer.models.space import Float, Int
@@ -49,6 +52,9 @@ class Ridge(Model):
         data if not given."""
         dropout: Annotated[NonNegativeFloat, Float(0.0, 1.0)] = 0.5
         """ρ, penalty per user of the predictor. It holds back popular items."""
+        segment_weight: Annotated[NonNegativeFloat, Float(0.0, 1.0)] = 0.0
+        """How much a segment of four successive items counts beside a whole history. It is used
+        where the score uses time."""
 
     weights: ClassVar[str | None] = "co-occurrences add √(w_ui w_uj): weights are confidence"
     config: Config
@@ -64,24 +70,29 @@ class Ridge(Model):
         return Footprint(preparing=(8 + 4 + 8) * weights + block, held=8 * weights)
 
     def scorer(self) -> HistoryScorer:
-        config, r = self.config, self.graph.weighted
+        config, r, positions = self.config, self.graph.weighted, self.graph.positions
         l2 = config.l2
         if l2 is None:
-            l2 = best_penalty(r, config.num_predictors, config.dropout, self.rng)
+            l2 = best_penalty(r, config, self.rng, positions)
             log.info("ridge: l2 = %g ranks held-out training items best", l2)
-        weights = local_ridge(r, config.num_predictors, l2, config.dropout)
+        histories = with_segments(r, positions, config.segment_weight)
+        weights = local_ridge(histories, config.num_predictors, l2, config.dropout)
         return HistoryScorer(self.graph.interactions, weights)
 
 
 def best_penalty(
-    r: sp.csr_array, num_predictors: int, dropout: float, rng: np.random.Generator
+    r: sp.csr_array,
+    config: Ridge.Config,
+    rng: np.random.Generator,
+    positions: NDArray[np.float32] | None = None,
 ) -> float:
     """Return the λ that ranks held-out training pairs best, by NDCG; weights do not count there."""
     wanted, num_items = None, r.shape[1]
     if num_items > MOST_ITEMS:
         wanted = np.zeros(num_items, dtype=bool)
         wanted[rng.choice(num_items, MOST_ITEMS, replace=False)] = True
-    known, held_out = hold_out(r, rng)
+    taken = hold_out(r, rng)
+    known, held_out = kept_entries(r, ~taken), kept_entries(r, taken)
     if wanted is not None:
         held_out = kept_entries(held_out, wanted[held_out.indices])
     counts = np.diff(held_out.indptr)
@@ -90,7 +101,11 @@ def best_penalty(
         return USUAL_PENALTY
     rows, found = np.arange(len(users))[:, None], {}
     relevant = sp.csr_array(held_out[users])
-    weights = local_ridges(known, num_predictors, PENALTIES, dropout, wanted=wanted)
+    of_known = None if positions is None else positions[~taken]
+    histories = with_segments(known, of_known, config.segment_weight)
+    weights = local_ridges(
+        histories, config.num_predictors, PENALTIES, config.dropout, wanted=wanted
+    )
     with quietly():
         for l2, one in zip(PENALTIES, weights, strict=True):
             scorer = HistoryScorer(known.sign(), one)
@@ -100,11 +115,11 @@ def best_penalty(
     return max(found, key=lambda l2: found[l2])
 
 
-def hold_out(r: sp.csr_array, rng: np.random.Generator) -> tuple[sp.csr_array, sp.csr_array]:
-    """Split R into pairs that stay, and a tenth of the items of some users, at least one each."""
+def hold_out(r: sp.csr_array, rng: np.random.Generator) -> NDArray[np.bool_]:
+    """Choose pairs [E] to hold out: a tenth of the items of some users, at least one of each."""
     counts = np.diff(r.indptr)
     taken = np.zeros(r.nnz, dtype=bool)
     for user in rng.permutation(np.flatnonzero(counts > 1))[:MOST_USERS]:
         size = max(1, counts[user] // 10)
         taken[r.indptr[user] + rng.choice(counts[user], size, replace=False)] = True
-    return kept_entries(r, ~taken), kept_entries(r, taken)
+    return taken
