@@ -101,6 +101,20 @@ def test_trend_of_vectors_by_the_formula(kind, rng) -> None:
         )
 
 
+@pytest.mark.parametrize(("kind", "power"), [("degree", 0.2), ("prior", 0.6), ("cosine", 0.6)])
+def test_the_guide_follows_trend_too(kind, power, chronology: Chronology, rng) -> None:
+    """Where η weighs a summand, the scores of the guide are multiplied by trend^(3 η)."""
+    guide = history_scorer(chronology.pairs.matrix, rng)
+    sides = (torch.from_numpy(rng.standard_normal((n, 4), dtype=np.float32)) for n in (30, 60))
+    vectors, degrees = DotScorer(*sides), torch.arange(60)
+    parts, everyone = Ingredients(degrees, guide, chronology), torch.arange(30)
+    both = parts.compose(vectors, Weights(kind, 0.1, 2.0, 0.2, 1.5)).scorer
+    alone = parts.compose(vectors, Weights(kind, 0.1, 0.0, 0.2, 1.5)).scorer
+    aged = Ingredients(degrees, None, chronology).compose(guide, Weights(kappa=1.5)).scorer
+    added = 2.0 * aged.scores(everyone) * torch.from_numpy(chronology.trend) ** power
+    torch.testing.assert_close(both.scores(everyone), alone.scores(everyone) + added)
+
+
 @pytest.mark.parametrize("length", [1, 5, 7, 8, 40], ids="{} items".format)
 def test_counts_of_items_enter_the_normal_equations(length: int, rng) -> None:
     items = torch.from_numpy(rng.standard_normal((60, 7), dtype=np.float32))

@@ -170,7 +170,8 @@ class Reference:
             rows.append(items @ vector + added)
         scores = np.stack(rows)
         if isinstance(before.scorer, SumScorer):
-            scores += histories @ item_weights(before.scorer.history)
+            power = eta if record.score == "degree" else 3 * eta
+            scores += histories @ item_weights(before.scorer.history) * trend**power
         return scores
 
     def folded(self, items: np.ndarray, history: np.ndarray) -> np.ndarray:

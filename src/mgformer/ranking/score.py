@@ -11,9 +11,9 @@ about pairs of items does not fit into the vectors.
 
 Where the order of interactions is known, two more factors follow time. Trend tells how much more
 often than expected an item occurs among recent pairs. η log trend(i) is added to products of
-vectors, and trend(i)^η multiplies the scores of `degree`, of histories and of popularity. Recency
-ages a history: an item at position p of it counts exp(−κ (1 − p)). It concerns models and guides
-that score by histories.
+vectors, and trend(i)^η multiplies the scores of `degree`, of histories and of popularity. The guide
+follows the trend too (`TREND_OF_GUIDE`). Recency ages a history: an item at position p of it counts
+exp(−κ (1 − p)). It concerns models and guides that score by histories.
 
 γ, δ, η and κ are chosen on validation.
 
@@ -94,6 +94,9 @@ ADDED_TREND = Grid(0.0, 0.02, 0.5)
 """The values of η to try where it weighs a summand."""
 TREND_FACTOR = Grid(0.0, 0.1, 1.5)
 """The values of η to try where it is a power."""
+TREND_OF_GUIDE = 3.0
+"""Where η weighs a summand, the scores of a guide are multiplied by trend^(3 η). Cosines of good
+items are near ⅓, and there adding η log trend has about the same effect as this factor."""
 KAPPAS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
 """The values of κ to try."""
 
@@ -240,7 +243,10 @@ class Ingredients(NamedTuple):
             weights.eta or 0.0,
             trend,
         )
-        guide = None if self.guide is None else self._aged(self.guide, weights.kappa)
+        guide = None
+        if self.guide is not None:
+            power = (weights.eta or 0.0) * (1 if weights.kind == "degree" else TREND_OF_GUIDE)
+            guide = _with_trend(self._aged(self.guide, weights.kappa), power, trend)
         return Scored(guided(vectors, guide, weights.delta), weights)
 
     def useful(self, scorer: Scorer, weights: Weights) -> Weights:
