@@ -1,8 +1,8 @@
-"""Short segments of histories: items that follow each other tell more than items far apart.
+"""Cut histories into short segments, so that items that follow each other count more.
 
 A closed-form model counts in how many histories two items occur together. A segment is a few
 successive items of a history. If segments count as histories too, items that follow each other
-count more often than the first and the last item of a long history.
+are counted together more often than the first and the last item of a long history.
 
 Shapes: U users, I items, E pairs, S segments.
 """

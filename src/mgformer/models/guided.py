@@ -192,7 +192,8 @@ class Guided(TrainableModel):
         matrix = 8 * (lists + size.num_nodes)
         if config.guide != "ridge":
             return Footprint(preparing=2 * matrix, held=matrix, table=table)
-        guide = Ridge.footprint(Ridge.Config(**config.given("num_predictors")), size)
+        options = config.given("num_predictors", "segment_weight")
+        guide = Ridge.footprint(Ridge.Config(**options), size)
         # The attention is there while the identity is added to it, block by block.
         block = 24 * min(BLOCK_ENTRIES, items * size.num_pairs)
         preparing = max(guide.preparing, guide.held + 2 * matrix + block)

@@ -67,7 +67,10 @@ class Ridge(Model):
         # Numbers and columns of the co-occurrences and of B, the weights between the two,
         # and the products of a block with their columns, rows and order.
         block = 24 * min(BLOCK_ENTRIES, num_predictors * size.num_pairs)
-        return Footprint(preparing=(8 + 4 + 8) * weights + block, held=8 * weights)
+        # Each pair stands in two segments, and its place and its segments are worked out first.
+        segments = 64 * size.num_pairs if config.segment_weight else 0
+        preparing = (8 + 4 + 8) * weights + block + segments
+        return Footprint(preparing=preparing, held=8 * weights)
 
     def scorer(self) -> HistoryScorer:
         config, r, positions = self.config, self.graph.weighted, self.graph.positions
